@@ -1,7 +1,7 @@
-//! A bound that peers share, of bytes or of pieces of work: what a peer caused counts to it until it is freed, also after its connections
-//! have ended.
+//! A bound on bytes or pieces of work, which peers share. What a peer caused counts for the peer until it is freed, also after its
+//! connections have ended.
 //!
-//! Invariant: all together have at most the bound, and one peer has half of it.
+//! Invariant: all peers together have at most the bound, and one peer at most half of it.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -27,7 +27,7 @@ impl PeerIds {
     }
 }
 
-/// What is taken of a bound, and by whom.
+/// The parts of a bound that are taken, by peer.
 #[derive(Debug)]
 pub struct FairBound {
     max: usize,
@@ -37,7 +37,7 @@ pub struct FairBound {
 }
 
 impl FairBound {
-    /// This bound, of which nothing is taken.
+    /// A bound of which nothing is taken.
     pub fn new(max: usize) -> Self {
         Self { max, used: 0, of_peers: HashMap::default() }
     }
@@ -52,14 +52,14 @@ impl FairBound {
         self.used
     }
 
-    /// Whether a peer can take so much more.
+    /// Whether a peer can take `more`.
     pub fn has_room(&self, peer: PeerId, more: usize) -> bool {
         let of_peer = self.of_peers.get(&peer).copied().unwrap_or(0);
         let is_within = |taken: usize, max: usize| taken.saturating_add(more) <= max;
         is_within(self.used, self.max) && is_within(of_peer, self.max / 2)
     }
 
-    /// Takes so much for a peer. Ask first whether there is room.
+    /// Takes `more` for a peer. Expects [`Self::has_room`].
     pub fn take(&mut self, peer: PeerId, more: usize) {
         self.used += more;
         *self.of_peers.entry(peer).or_insert(0) += more;
@@ -76,7 +76,7 @@ impl FairBound {
         }
     }
 
-    /// Notes that what peers have taken together, and counts to none of them, is another amount than before.
+    /// Replaces an amount that counts for all peers together and for none of them.
     pub(crate) fn replace_shared(&mut self, before: usize, amount: usize) {
         self.used = self.used.saturating_sub(before).saturating_add(amount);
     }

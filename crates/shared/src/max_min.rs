@@ -1,9 +1,9 @@
-//! Max-min fairness: each of several claims is met, or gets the most that all unmet ones can have alike. Pure arithmetic.
+//! Max-min fairness: each claim is met, or gets the same as every other claim that is not. Pure arithmetic.
 
 /// The result of dividing a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Filled {
-    /// All claims are met, and so much is left.
+    /// All claims are met.
     Met {
         /// The part that is not claimed.
         left: u64,

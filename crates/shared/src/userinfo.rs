@@ -1,7 +1,8 @@
-//! Addresses as logs and errors show them: without users, passwords and tokens.
+//! Addresses in logs and errors: without users, passwords and tokens.
 
-/// The address of a URL, or of `user:password@host:port` without a scheme, with `…` for its user information and for its query. An
-/// address without either is returned as it is. A password may have an unescaped `/`, `?` or `@`, so that the user information ends at the last `@`.
+/// The address of a URL, or of `user:password@host:port` without a scheme, with `…` in place of its user information and its query. An
+/// address without both is returned unchanged. A password may contain an unescaped `/`, `?` or `@`: the user information ends at the last
+/// `@`.
 pub fn without_userinfo(address: &str) -> String {
     let (scheme, rest) = match address.find("://") {
         Some(at) => address.split_at(at + "://".len()),

@@ -1,15 +1,16 @@
 //! Leases of counters of this process: nodes share a limit with one server, and without a store.
 //!
 //! The leases are a part of the counter's state ([`Leased`]), so that every decision of the server counts outstanding credits, and a
-//! snapshot has them. This module bounds them, and ends those of which nodes do not report.
+//! snapshot has them. This module bounds leases, and ends the leases of silent nodes.
 //!
 //! Invariants:
 //!
-//! - A claim is met only under the rules by which the node got the number of the counter: under others it reports, and gets nothing.
+//! - A claim gets credits only if the node got the number of the counter under the rules in force. Under other rules it reports, and gets
+//!   nothing.
 //! - Nothing is granted in the first lease length of a process. Nodes declare meanwhile what a former process granted.
-//! - Numbers of leases are bounded: on a counter, of one node on it, and in total.
-//! - A false claim takes nothing from others that a true one could not: no more counts as spent than was granted, dated no earlier than
-//!   it can have been spent.
+//! - The number of leases is bounded: on a counter, of one node on a counter, and in total.
+//! - A false claim takes no more from other nodes than a true claim could: at most the granted credits count as spent, and they are dated
+//!   no earlier than they can have been spent.
 
 #[cfg(test)]
 mod tests;
@@ -30,19 +31,19 @@ use tidegate_core::{
 /// The most leases on one counter.
 const LEASES_OF_COUNTER_MAX: usize = 1_024;
 
-/// The most leases of one node on one counter: a holder that is dropped may be followed by others before its lease has ended.
+/// The most leases of one node on one counter. A node may drop its holder and make another before the lease of the first has ended.
 const LEASES_OF_NODE_MAX: usize = 4;
 
 /// The most hits that a claim may demand in one lease length.
 const DEMAND_MAX: u64 = u32::MAX as u64;
 
-/// Totals of a claim are below: a sum of two is no overflow, and each is exact as a double.
+/// Totals of a claim are below this bound: a sum of two does not overflow, and each is exact as a double.
 pub const TOTAL_MAX: u64 = 1 << 53;
 
 /// The most leases on all counters. One takes some 60 bytes.
 const LEASES_MAX: u64 = 65_536;
 
-/// Counters of which a call looks whether their leases have ended: more than it can add.
+/// Number of counters whose leases each call checks for their end. It is more than a call can add.
 const LOOKS: usize = 4;
 
 /// Grants leases, and counts them.
@@ -57,32 +58,32 @@ pub struct Granter {
 struct Out {
     /// Number of leases, and the time from which on none of them is left.
     counters: HashMap<Key, (u64, Timestamp)>,
-    /// Each of the counters, once, with a time at which its leases may have ended.
+    /// Each of the counters once, with a time at which its leases may have ended.
     ends: VecDeque<(Timestamp, Key)>,
     counts: GranterCounts,
 }
 
-/// What a node has to know of a counter in order to hold credits of it, or to keep denials.
+/// Numbers of a counter that a node needs to hold its credits, or to keep denials.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CounterTerms {
     /// The numbers of its holder.
     pub holder: HolderTerms,
-    /// Time for which the hits of the request are certainly denied; zero if they are not, or by outstanding credits.
+    /// Time for which the hits of the request are certainly denied. Zero if they are admitted, or if only outstanding credits deny them.
     pub denied_for: Duration,
 }
 
 /// Figures since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GranterCounts {
-    /// Leases that are known, those that have just ended too.
+    /// Known leases, including leases that have just ended.
     pub leases: u64,
     /// Claims of nodes.
     pub claims: u64,
-    /// Those under former rules or of a former process.
+    /// Claims under former rules or of a former process.
     pub stale: u64,
-    /// Hits that nodes reported as spent, of leases that had not ended.
+    /// Hits that nodes reported as spent before their leases had ended.
     pub spent: u64,
-    /// Hits that were granted, beyond those that nodes kept.
+    /// Hits that were granted, beyond credits that nodes kept.
     pub granted: u64,
 }
 
@@ -93,12 +94,12 @@ pub struct NodeLeases {
     pub leases: u64,
     /// Outstanding credits.
     pub credits: u64,
-    /// Hits that it expects in one lease length.
+    /// Hits that the node expects in one lease length.
     pub demand: u64,
 }
 
 impl Granter {
-    /// For a process of this random number that began at `began` to decide.
+    /// Grants leases for a process with this random number, which began to decide at `began`.
     pub fn new(id: u64, began: Timestamp) -> Self {
         Self { settings: Settings::default(), epoch: Epoch { id: id.max(1), began }, out: Mutex::default() }
     }
@@ -113,7 +114,7 @@ impl Granter {
         self.settings
     }
 
-    /// The terms of a counter, after a request for so many hits of it was decided; none if it is not leased.
+    /// The terms of a counter, after a request for `hits` of it was decided. None if the counter is not leased.
     pub fn terms(&self, rules: &Pinned<'_>, key: Key, hits: u64, now: Timestamp) -> Option<CounterTerms> {
         rules.with_leases(key, now, |algorithm, leased| {
             let holder = Terms::of(algorithm, self.settings)?.for_holder();
@@ -126,8 +127,8 @@ impl Granter {
         })?
     }
 
-    /// The response to the claim of a node; none if it is not newer than the last one. `is_current`: the node got the number of the
-    /// counter from this process, under the rules in force.
+    /// The response to the claim of a node; none if the claim is not newer than the node's last one. `is_current`: the node got the number
+    /// of the counter from this process, under the rules in force.
     pub fn lease(
         &self,
         rules: &Pinned<'_>,
@@ -136,7 +137,7 @@ impl Granter {
         is_current: bool,
         now: Timestamp,
     ) -> Option<LeaseResponse> {
-        // Held for as long as the counter is changed, so that the number of leases is that of the last change.
+        // Locked until the counter is changed, so that the number of leases is as of the last change.
         let mut out = self.out.lock();
         self.end_some(&mut out, rules, now);
         let counts = &mut out.counts;
@@ -162,7 +163,7 @@ impl Granter {
             response
         });
         out.set(key, leases, end);
-        // What is not counted any more has no credits either: those of the node are given up.
+        // A counter that is not in the limiter any more has no credits: the node gives up its own.
         response.unwrap_or_else(|| Some(self.nothing(request)))
     }
 
@@ -215,7 +216,7 @@ impl Granter {
         Some(response)
     }
 
-    /// The claim as far as it can be true.
+    /// Limits the claim to what can be true.
     fn plausible(
         &self,
         terms: Terms<'_>,
@@ -224,12 +225,12 @@ impl Granter {
         now: Timestamp,
     ) -> LeaseRequest {
         let length = self.settings.length_nanos();
-        // A former process may have granted more than this one knows of.
+        // A former process may have granted more than this process knows of.
         let declared = if self.epoch.is_learning(length, now) { terms.for_holder().limit } else { 0 };
         let credits = lease.map_or(0, |lease| lease.outstanding).max(declared);
         let settled = lease.map_or(request.acknowledged, |lease| lease.settled);
         let spent = match lease {
-            // Those of a lease that has ended count already.
+            // The credits of a lease that has ended already count as spent.
             None if declared == 0 => request.spent,
             _ => request.spent.min(settled.saturating_add(credits)),
         };
@@ -237,7 +238,8 @@ impl Granter {
             spent: spent.min(TOTAL_MAX),
             kept: request.kept.min(credits),
             demand: request.demand.min(DEMAND_MAX),
-            // Hits that were not reported are of the last lease length: a claim or the end of the lease dates them.
+            // Hits that are not reported yet were spent in the last lease length: each claim, and the end of the lease, dates the hits
+            // before it.
             spent_ago: request.spent_ago.min(length),
             ..*request
         }
@@ -248,7 +250,8 @@ impl Granter {
         Terms::of(algorithm, self.settings).filter(|terms| !terms.is_small())
     }
 
-    /// The response to a claim to a counter that does not exist, which an exact decision makes, or that has no room for another lease.
+    /// The response to a claim that gets no credits: the counter does not exist yet (exact decisions make counters), or has no room for
+    /// another lease.
     fn nothing(&self, request: &LeaseRequest) -> LeaseResponse {
         LeaseResponse {
             sequence: request.sequence,
@@ -263,7 +266,7 @@ impl Granter {
         }
     }
 
-    /// Ends leases of silent nodes on a few counters, whose states are plain again then.
+    /// Ends leases of silent nodes on a few counters. The states of these counters are plain again then.
     fn end_some(&self, out: &mut Out, rules: &Pinned<'_>, now: Timestamp) {
         for _ in 0..LOOKS {
             let Some((_, key)) = out.ends.pop_front_if(|(end, _)| *end <= now) else { return };

@@ -1,4 +1,4 @@
-//! Leases on counters of a limiter, compared with those of the model whose simulation shows that it never admits too much.
+//! Leases on counters of a limiter, compared with the leases of the model. The model's simulation shows that it never admits too much.
 
 use super::*;
 use crate::lease::{ExactDecision, Holder, HolderDecision, Monotonic, SharedCounter};
@@ -48,7 +48,7 @@ fn key_and_algorithm(limiter: &Limiter) -> (Key, Algorithm) {
     (charge.key(), charge.algorithm().clone())
 }
 
-/// After so many microseconds one of two nodes decides hits, or claims, or the server does something.
+/// A step, so many microseconds after the last: one of two nodes decides hits or claims, or the server acts.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Decide {
@@ -89,7 +89,7 @@ fn step() -> impl Strategy<Value = (u64, Step)> {
     (prop_oneof![8 => 0..9_000_u64, 1 => 0..400_000_u64], steps)
 }
 
-/// A limiter with its granter, and the model, which have to agree on everything.
+/// A limiter with its granter, and the model. Both have to agree on everything.
 struct Pair {
     limiter: Limiter,
     granter: Granter,
@@ -149,9 +149,10 @@ impl Pair {
         let rules = self.limiter.pin();
         let decision = rules.decide(&take(hits), now).statuses[0];
         let (code, free, reset) = match modelled {
-            // The server's time until the whole limit is free regards outstanding credits.
+            // The server's time until the whole limit is free includes outstanding credits.
             ExactDecision::Admitted { free, .. } => (Code::Ok, free, decision.reset),
-            // The server's wait regards when credits end; the store counts them as used at the denial, which is no later.
+            // The server's wait includes the end of the credits. The store counts credits as used at the denial, so that its wait is no
+            // longer.
             ExactDecision::Denied { free, reset, .. } => {
                 let leased = self.model.clone().0.into_state(&algorithm, now);
                 let exact = algorithm.until_admits(&leased, hits, now);
@@ -262,7 +263,7 @@ fn most_hits_of_a_busy_counter_are_decided_by_nodes_and_hardly_any_are_lost() {
         println!("{kind}: {admitted} of {possible} admitted, {} by credits", pair.by_credits);
         assert!(pair.by_credits * 2 > admitted, "{kind}: {} of {admitted} by credits", pair.by_credits);
         assert!(admitted * 100 >= possible * 90, "{kind}: {admitted} of {possible}");
-        // One more window than two may be touched.
+        // Admissions may touch one window more than the two that are counted.
         assert!(admitted <= possible + 600, "{kind}: {admitted} of {possible}");
         let counts = pair.granter.counts();
         assert!(counts.leases == 2 && counts.granted >= counts.spent && counts.claims > 10, "{counts:?}");
@@ -285,7 +286,7 @@ fn leases_on_a_counter_are_bounded_and_those_of_silent_nodes_end() {
     (0..2_000).for_each(|node| _ = lease(&pair, node));
     assert_eq!(pair.granter.counts().leases, LEASES_OF_COUNTER_MAX as u64);
     assert_eq!(lease(&pair, 5_000).supply, Supply::TooSmall);
-    // Their credits count as spent for a second more.
+    // Credits of the silent nodes count as spent for one second more.
     pair.now += 3_000_000_000;
     assert_eq!(lease(&pair, 5_001).supply, Supply::Ample);
     assert_eq!(pair.granter.counts().leases, 1);

@@ -9,7 +9,7 @@ labels! {
     pub enum LeaseEvent {
         /// A request was admitted by credits in hand.
         Admitted = "admitted",
-        /// A request was denied by a denial that is kept.
+        /// A request was denied by a kept denial.
         Denied = "denied",
         /// A request for credits was sent.
         Request = "request",

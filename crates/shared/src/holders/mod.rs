@@ -1,11 +1,11 @@
-//! The leases that this server holds: decides requests by credits in hand and by denials that are kept, and names the requests
-//! for credits that are due. No sockets: `store/leasing.rs` carries the requests.
+//! The leases that this server holds. Decides requests by credits in hand and by kept denials, and returns the requests for credits that
+//! are due. No sockets: `store/leasing.rs` carries the requests.
 //!
 //! Invariants:
 //!
 //! - All counters of a request are charged, or none: their shards are locked together, in ascending order.
-//! - Credits are spent only under the algorithm that they were granted for. Under another one, they are released.
-//! - The number of holders is bounded; a counter without one is decided by the store.
+//! - Credits are spent only under the algorithm for which they were granted. If the algorithm changes, they are released.
+//! - The number of holders is bounded; the store decides a counter without a holder.
 
 mod figures;
 mod recent;
@@ -36,7 +36,7 @@ use tidegate_core::{
     sync::Mutex,
 };
 
-/// Looks at a holder in one lease length, at least.
+/// Each holder is looked at this often in one lease length, or more often.
 const LOOKS_PER_LENGTH: u64 = 8;
 
 /// The most holders. A holder takes some 400 bytes.
@@ -99,11 +99,11 @@ impl Holders {
         &self.counts
     }
 
-    /// The decision on a request with these charges, if credits cover all of them, or a denial is kept and the status of
-    /// every descriptor is known. None if the store has to decide.
+    /// The decision on a request with these charges, if credits cover all of them, or if a denial is kept and the status of every
+    /// descriptor is known. None if the store has to decide.
     ///
-    /// `clock` is read under the locks: a thread that was suspended after an earlier reading would spend credits that have expired
-    /// since, and date hits before those of other threads.
+    /// `clock` is read under the locks. After an earlier reading a thread may be suspended: it would then spend credits that have expired,
+    /// and date hits before those of other threads.
     pub fn decide<'r>(
         &self,
         charges: &[Option<LeasableCharge<'r>>],
@@ -170,8 +170,8 @@ impl Holders {
         Some(decision)
     }
 
-    /// Whether every counter has a holder and is leased. If one is not, the store decides, and credits of the others would not be
-    /// spent: then only the demand for that one is counted.
+    /// Whether every counter has a holder and is leased. If a counter is not leased, the store decides, and credits of the others are not
+    /// spent. Only the demand for the counter without a lease is counted then.
     fn are_leased(
         &self,
         charges: &[Option<LeasableCharge<'_>>],
@@ -204,7 +204,7 @@ impl Holders {
         Some(holder.evaluate(charge.hits(), now))
     }
 
-    /// The holder of a counter. None if there is none, in which case enough requests make one, or if its rule has changed.
+    /// The holder of a counter. None if it has none yet (enough requests make one), or if its rule has changed.
     #[inline]
     fn entry<'s>(
         &self,
@@ -250,7 +250,7 @@ impl Holders {
         Some(vacant.insert(Entry { holder, algorithm: algorithm.clone(), has_changed: false }))
     }
 
-    /// Keeps a denial of the store, which it responded with now to a request sent at `sent`.
+    /// Keeps a denial that the store returned now, to a request sent at `sent`.
     pub fn keep_denial(&self, charge: &LeasableCharge<'_>, denied: StoreDenial, sent: Monotonic) {
         let key = charge.key();
         let mut shard = self.shards[shard_of(key)].lock();
@@ -265,7 +265,7 @@ impl Holders {
         }
     }
 
-    /// Takes note that the store has admitted hits of a counter, after which so many remained.
+    /// Notes that the store has admitted hits of a counter, and that `remaining` are left.
     pub fn admitted(&self, key: Key, remaining: u64) {
         let mut shard = self.shards[shard_of(key)].lock();
         let now = Self::now();
@@ -274,7 +274,7 @@ impl Holders {
         }
     }
 
-    /// Drops the denial that is kept of a counter, to which hits were given back.
+    /// Drops the kept denial of a counter to which hits were given back.
     pub fn drop_denial(&self, key: Key) {
         if let Some(entry) = self.shards[shard_of(key)].lock().entries.get_mut(&key) {
             entry.holder.drop_denial();
@@ -286,7 +286,7 @@ impl Holders {
         self.holders.load(Ordering::Relaxed) == 0
     }
 
-    /// The requests that are due. Drops holders that a new one would equal.
+    /// The requests that are due. Drops holders that do the same as a new holder would.
     pub fn due(&self, now: Monotonic) -> Vec<DueRequest> {
         let (mut due, mut held) = (Vec::new(), 0);
         for shard in &self.shards {
@@ -321,7 +321,7 @@ impl Holders {
         });
     }
 
-    /// Requests that release all credits: the server stops.
+    /// The requests that release all credits when the server stops.
     pub fn release_all(&self, now: Monotonic) -> Vec<DueRequest> {
         self.shards.iter().for_each(|shard| {
             let mut shard = shard.lock();
@@ -331,7 +331,7 @@ impl Holders {
         self.due(now)
     }
 
-    /// Takes the response to a request, with the counter by which the store responded, if it is known.
+    /// Takes the response to a request, and the counter as of the response if it is known.
     pub fn accept(
         &self,
         due: &DueRequest,
@@ -350,7 +350,7 @@ impl Holders {
         }
     }
 
-    /// Learns the epoch of the store. In a new one, credits are declared.
+    /// Notes the epoch of the store. In a new epoch, all credits are declared.
     pub fn saw_epoch(&self, epoch: u64) {
         if epoch == 0 || self.epoch.load(Ordering::Relaxed) == epoch {
             return;
@@ -365,7 +365,7 @@ impl Holders {
     }
 }
 
-/// The status of a counter of whose holder this is the decision on so many hits.
+/// The status of a counter, from the decision of its holder on `hits`.
 #[inline]
 fn status(
     (holder, algorithm): (&Holder, &Algorithm),

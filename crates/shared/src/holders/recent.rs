@@ -4,16 +4,18 @@ use super::super::lease::Monotonic;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tidegate_core::store::Key;
 
-/// Cells, a power of two. Counters that share one are counted together: a holder too many is dropped when it is idle.
+/// Number of cells, a power of two. Counters that share a cell are counted together. This may make a holder too many, which is dropped when
+/// idle.
 const CELLS: usize = 1 << 14;
 
-/// Requests within one slot of time from which on a counter has a holder.
+/// A counter gets a holder at this many requests within one slot of time.
 const REQUESTS_MIN: u32 = 4;
 
 /// Bits of a cell for the count; the others are the number of the slot.
 const COUNT_BITS: u32 = 4;
 
-/// One cell for some of all keys: the last slot of time in which one was requested, and how often.
+/// Cells, each for some of all keys. A cell has the last slot of time in which such a key was requested, and the number of requests in that
+/// slot.
 pub(super) struct Recent {
     cells: Box<[AtomicU32]>,
     slot_nanos: u64,
@@ -33,7 +35,7 @@ impl Recent {
         let former = cell.load(Ordering::Relaxed);
         let count = if former >> COUNT_BITS == slot { former & ((1 << COUNT_BITS) - 1) } else { 0 };
         let count = (count + 1).min(REQUESTS_MIN);
-        // A count that another thread loses makes a holder a request later.
+        // Two threads may lose a count here: the holder is then made one request later.
         cell.store(slot << COUNT_BITS | count, Ordering::Relaxed);
         count >= REQUESTS_MIN
     }

@@ -1,4 +1,4 @@
-//! The shards of the holders, and those that are locked together, in ascending order.
+//! The shards of the holders. Several are locked together in ascending order.
 
 use crate::lease::{Holder, Monotonic};
 use hashbrown::HashMap;
@@ -19,7 +19,7 @@ pub(super) type Hasher = foldhash::fast::FixedState;
 #[derive(Default)]
 pub(super) struct Shard {
     pub(super) entries: HashMap<Key, Entry, Hasher>,
-    /// The earliest time at which a request may be due, or a holder be dropped.
+    /// The earliest time at which a request may be due or a holder may be dropped.
     pub(super) look_at: Monotonic,
     /// Holders that had credits at the last look.
     pub(super) held: u64,
@@ -28,7 +28,7 @@ pub(super) struct Shard {
 pub(super) struct Entry {
     pub(super) holder: Holder,
     pub(super) algorithm: Algorithm,
-    /// Whether the rule has changed: the credits are to be released.
+    /// Whether the rule has changed. The credits are then to be released.
     pub(super) has_changed: bool,
 }
 

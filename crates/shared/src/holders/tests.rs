@@ -113,12 +113,13 @@ fn several_counters_are_charged_together_or_not_at_all() {
     assert_eq!(world.decide(&["a", "b"]), Some(Code::Ok));
     let after = credits(&world);
     assert!(before.iter().zip(&after).all(|(before, after)| *before == after + 1), "{before:?}, {after:?}");
-    // One that the store has to decide: no credit of the other is spent.
+    // The store has to decide one descriptor: no credit of the other is spent.
     assert_eq!(world.decide(&["a", "small"]), None);
     assert_eq!(credits(&world), after);
 }
 
-/// Credits of a counter that always stands beside one that is not leased would never be spent, and be missing elsewhere.
+/// If every request for a counter also has a counter that is not leased, its credits would never be spent, and other servers would lack
+/// them.
 #[test]
 fn no_credits_are_requested_for_requests_that_the_store_decides() {
     let mut world = World::new();

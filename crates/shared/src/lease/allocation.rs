@@ -22,18 +22,17 @@ pub(super) struct Share {
 }
 
 impl Claims {
-    /// The share of the node with the claim `want`, which is one of the wants, of the `available` hits: those that are free
-    /// and those that nodes hold.
+    /// The share of the node with the claim `want`, which is one of the wants. `available` are the hits that are free and those that nodes
+    /// hold.
     ///
-    /// Half of them stays free, for decisions of the store and for nodes whose demand rises, unless even the time until the next
-    /// report needs more: then all but a sixteenth is allotted. Among nodes, shares are equal, but no node's is above its
-    /// claim (water-filling).
+    /// Half of the hits stay free, for decisions of the store and for nodes whose demand rises. If the time until the next report needs
+    /// more than half, only a sixteenth stays free. All nodes have equal shares, but no share exceeds its claim (water-filling).
     pub(super) fn share(&self, want: u64, available: u64, grant_min: u64) -> Share {
         let wanted = self.wants.iter().fold(0_u64, |sum, &want| sum.saturating_add(want));
         let half = available / 2;
         let pool = if wanted <= half { wanted } else { half.max(self.need.min(available - available / 16)) };
         let credits = want.min(water_level(&self.wants, pool));
-        // At times nothing is free. What becomes free, divided by demand, decides whether waiting for it is worthwhile.
+        // If nothing is free, the node's part of the hits that become free decides whether it is worth waiting for them.
         let freed = u128::from(self.freed) * u128::from(want) / u128::from(wanted.max(1));
         let supply = if credits < want && u128::from(credits).max(freed) < u128::from(grant_min) {
             return Share { credits: 0, supply: Supply::TooSmall };
@@ -46,7 +45,7 @@ impl Claims {
     }
 }
 
-/// The greatest share such that all shares, each no greater than its claim, fit into the pool.
+/// The greatest share for which all shares, each no greater than its claim, fit into the pool.
 fn water_level(wants: &[u64], pool: u64) -> u64 {
     let mut ascending = wants.to_vec();
     ascending.sort_unstable();

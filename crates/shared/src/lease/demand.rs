@@ -1,11 +1,11 @@
-//! Demand for one counter at one node: hits in about the last lease length.
+//! Demand of one node for one counter: hits in about the last lease length.
 
 use super::Monotonic;
 
 /// Binary digits after the point.
 const FRACTION_BITS: u32 = 8;
 
-/// An average that older hits leave exponentially.
+/// An exponential average of hits per lease length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand {
     /// Hits in a lease length, as of `since`.
@@ -25,15 +25,15 @@ impl Demand {
     /// Counts hits that were demanded, admitted or not.
     #[inline]
     pub(super) fn record(&mut self, hits: u64, length_nanos: u64, now: Monotonic) {
-        // Eight times per lease length: a decision rarely has to divide.
+        // Advances only eight times per lease length, so that a decision rarely divides.
         if now.nanos_since(self.since) >= length_nanos / 8 {
             self.advance(length_nanos, now);
         }
         self.newer = self.newer.saturating_add(hits);
     }
 
-    /// Hits that are expected in one lease length. In the first one, those before it are not known to be none: the rate
-    /// so far is taken, of a sixteenth of the length at least.
+    /// Hits that are expected in one lease length. During the first length, hits before it are unknown, not zero: the rate so far is taken,
+    /// as over a sixteenth of the length or more.
     pub(super) fn expected(&self, length_nanos: u64, now: Monotonic) -> u64 {
         let (hits, age) = (self.hits(length_nanos, now), now.nanos_since(self.began));
         let known = age.max(length_nanos / 16).max(1);

@@ -1,11 +1,11 @@
-//! Epochs of the store: one lasts as long as nothing that the store acknowledged is lost.
+//! Epochs of the store. An epoch ends when the store loses something that it has acknowledged.
 
 use tidegate_core::limit::Timestamp;
 
 /// An epoch and its learning phase.
 ///
-/// A credit is valid for at most one lease length after the store granted it. At the end of the learning phase, every
-/// credit of an earlier epoch has therefore expired, or was declared and is known.
+/// A credit is valid for at most one lease length after the store granted it. When the learning phase ends, every credit of an earlier
+/// epoch has therefore expired, or was declared and is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Epoch {
     /// Identity, random.

@@ -15,17 +15,18 @@ const DENIAL_NANOS_MAX: u64 = 1_000_000_000;
 
 /// The node's part in one counter.
 ///
-/// Invariants: the credits, `spend_to - spent` before `deadline`, are at most those that the store counts as outstanding
-/// for this node; only the response to the last request changes them upwards.
+/// Invariants: the credits, `spend_to - spent` before `deadline`, are at most those that the store counts as outstanding for this node.
+/// Only the response to the last request raises them.
 #[derive(Clone, Debug)]
 pub struct Holder {
     terms: HolderTerms,
-    /// Of this holder alone: a node drops an idle one, and may make another. Microseconds of the clock when it was made, unless numbered.
+    /// Number of this holder: a node drops an idle holder, and may make another. Microseconds of the clock when it was made, unless
+    /// numbered.
     id: u64,
     demand: Demand,
     /// Hits spent, in total.
     spent: u64,
-    /// Time of the last of them.
+    /// Time of the last spent hit.
     spent_at: Monotonic,
     /// Total up to which hits may be spent.
     spend_to: u64,
@@ -59,36 +60,36 @@ pub struct Holder {
     counter: Option<(ResponseState, Monotonic)>,
 }
 
-/// Hits beyond which the store is asked for all of them again, once it has admitted some after a denial.
+/// If the store admits hits after a denial and at least this many remain, the denial is dropped, and the store decides all hits again.
 const ALLOWANCE_MAX: u64 = 64;
 
 /// A denial of the store.
 #[derive(Clone, Debug)]
 struct HolderDenial {
-    /// As many hits are denied.
+    /// Number of hits that are denied.
     hits: u64,
-    /// Whether more are too.
+    /// Whether more hits are denied too.
     covers: Covers,
-    /// End of the time for which it is kept.
+    /// End of the time for which the denial is kept.
     until: Monotonic,
     /// Time at which the store would admit the hits.
     reset: Monotonic,
     /// Hits that remained.
     remaining: u64,
-    /// Hits that the store may be asked for meanwhile: it had as many left when it last admitted some.
+    /// Hits that the store may decide meanwhile: as many were left when it last admitted some.
     allowance: u64,
 }
 
-/// What is known of more hits than were denied. Fewer may be admitted.
+/// Whether requests for more hits than the denied ones are denied too. Requests for fewer hits may be admitted.
 #[derive(Clone, Debug)]
 enum Covers {
-    /// Nothing: they may be denied for longer.
+    /// Unknown: they may be denied for longer.
     Nothing,
-    /// By the state of the counter, received at this moment.
+    /// They are denied, and their wait follows from the state of the counter, received at this moment.
     State(CounterState, Monotonic),
-    /// By the counter as of the last response, if it is known.
+    /// They are denied, and their wait follows from the counter as of the last response, if it is known.
     Response,
-    /// They are denied while the store is asked for no more.
+    /// All hits beyond the allowance are denied.
     All,
 }
 
@@ -108,11 +109,11 @@ pub struct StoreDenial {
     pub hits: u64,
     /// Hits that remained.
     pub remaining: u64,
-    /// Time for which as many are certainly denied; zero if outstanding credits, which may be returned, deny them.
+    /// Time for which as many hits are certainly denied. Zero if outstanding credits deny them, which nodes may return.
     pub denied_for: Duration,
-    /// Time after which as many are admitted, as far as known.
+    /// Time after which as many hits are admitted, if known.
     pub reset: Duration,
-    /// The state that the store denied them by, if it is known: from it follow the waits of more hits.
+    /// The state by which the store denied them, if it is known. The waits of more hits follow from it.
     pub state: Option<CounterState>,
 }
 
@@ -123,7 +124,7 @@ pub enum HolderDecision {
     Covered,
     /// They are denied.
     Denied {
-        /// The moment at which as many hits as the store denied may be admitted. See [`Holder::denied`].
+        /// The moment from which the hits that the store denied may be admitted. See [`Holder::denied`].
         until: Monotonic,
         /// Hits that remain.
         remaining: u64,
@@ -133,7 +134,7 @@ pub enum HolderDecision {
 }
 
 impl Holder {
-    /// Without credits. Where the limit is small, it never requests any, and keeps denials.
+    /// A holder without credits. If the limit is small, it keeps denials and never requests credits.
     pub fn new(terms: HolderTerms, now: Monotonic) -> Self {
         Self {
             terms,
@@ -160,14 +161,13 @@ impl Holder {
         }
     }
 
-    /// A holder with a random number below 2^53, so that a holder of another process is another one to the store, even if that process has
-    /// the same number and makes it in the same microsecond.
+    /// Gives the holder a random number below 2^53. The store can then distinguish holders of two processes, even if the processes have the
+    /// same number and make their holders in the same microsecond.
     pub fn numbered(self, id: u64) -> Self {
         Self { id, ..self }
     }
 
-    /// Counts hits as demanded, and returns what to do with them. Does not spend them: a request with several counters spends
-    /// all or none.
+    /// Counts hits as demanded, and returns what to do with them. Does not spend them: a request with several counters spends all or none.
     #[inline]
     pub fn evaluate(&mut self, hits: u64, now: Monotonic) -> HolderDecision {
         self.demand.record(hits, self.terms.settings.length_nanos(), now);
@@ -178,7 +178,7 @@ impl Holder {
         decision
     }
 
-    /// Denies other requests for a denied counter in high demand while the store decides this one.
+    /// While the store decides this request, denies other requests for the counter if it is denied and in high demand.
     #[cold]
     fn ask_for_all(&mut self, hits: u64, now: Monotonic) {
         let hold = self.hold_nanos(now);
@@ -230,8 +230,8 @@ impl Holder {
         self.denial.as_ref().filter(denies)
     }
 
-    /// Hits that remain, and the wait for these, which are denied: none if the state of the counter is not known. A counter of the holder
-    /// counts by this algorithm.
+    /// Hits that remain, and the wait of the denied `hits`. None if the state of the counter is not known. `algorithm` is that of the
+    /// counter.
     pub fn denied(&self, hits: u64, algorithm: &Algorithm, now: Monotonic) -> Option<(u64, Reset)> {
         let (remaining, wait, until) = match self.kept_denial(hits, now) {
             Some(HolderDenial {
@@ -259,7 +259,7 @@ impl Holder {
     #[inline]
     pub fn spend(&mut self, hits: u64, now: Monotonic) {
         self.spent += hits;
-        // Never backwards, as the sum of all hits is dated at the last of them.
+        // Never backwards: the sum of all hits is dated at the last of them.
         self.spent_at = self.spent_at.max(now);
     }
 
@@ -279,7 +279,7 @@ impl Holder {
         if now < self.deadline { self.spend_to.saturating_sub(self.spent) } else { 0 }
     }
 
-    /// Whether the store grants credits, as far as known.
+    /// Whether the store grants credits, by its last response.
     #[inline]
     pub fn is_leased(&self) -> bool {
         self.supply != Supply::TooSmall
@@ -295,12 +295,12 @@ impl Holder {
         self.spent
     }
 
-    /// Hits that remained for all nodes, as of the last response, and those of this node.
+    /// Hits that remained for all nodes, as of the last response, and the credits of this node.
     pub fn remaining(&self, now: Monotonic) -> u64 {
         self.free.saturating_add(self.credits(now))
     }
 
-    /// Keeps a denial that the store responded with at `now` to a request sent at `sent`.
+    /// Keeps a denial that the store returned at `now` to a request sent at `sent`.
     pub fn keep_denial(&mut self, denied: StoreDenial, sent: Monotonic, now: Monotonic) {
         let StoreDenial { hits, remaining, denied_for, reset, state } = denied;
         let nanos = u64::try_from(denied_for.as_nanos()).unwrap_or(u64::MAX);
@@ -312,8 +312,8 @@ impl Holder {
         self.denial = (nanos > 0 || hold > 0).then_some(denial);
     }
 
-    /// Takes note that the store has admitted hits at `now`, after which so many remained. Of a counter in high demand that it had denied
-    /// before, it is asked for no more than these.
+    /// Notes that the store admitted hits at `now`, after which `remaining` are left. If the counter is in high demand and was denied
+    /// before, the store decides no more hits than these.
     pub fn admitted(&mut self, remaining: u64, now: Monotonic) {
         let hold = if self.denial.is_some() { self.hold_nanos(now) } else { 0 };
         if hold > 0 {
@@ -357,7 +357,7 @@ impl Holder {
         if std::mem::take(&mut self.declares) && !is_small {
             return Some(self.send(node, credits, demand.max(1), now));
         }
-        // Demand varies: a lease is worthwhile from twice as much demand on as that at which it is given up.
+        // Demand varies: a lease begins at twice the demand at which it is given up.
         let demand_min = self.terms.settings.grant_min.saturating_mul(if self.allotted > 0 { 1 } else { 2 });
         if is_small || demand < demand_min {
             let reports = self.spent > self.acknowledged || credits > 0;
@@ -365,11 +365,11 @@ impl Holder {
         }
         let demand = self.demand.expected(length, now);
         let is_due = credits <= self.credits_low || is_time || self.supply != Supply::Ample;
-        // As many as are spent before the response arrives; the store allots the rest anew.
+        // Keeps as many credits as are spent before the response arrives. The store allots the rest anew.
         is_due.then(|| self.send(node, credits.min(demand / 8 + 1), demand, now))
     }
 
-    /// The earliest moment at which `poll` can return a request, unless one becomes due by a decision.
+    /// The earliest moment at which `poll` can return a request, unless a decision makes one due.
     pub fn next_poll(&self) -> Monotonic {
         match self.pending {
             // The response is lost, or will be ignored.
@@ -378,7 +378,7 @@ impl Holder {
         }
     }
 
-    /// The earliest moment at which it has to be looked at, unless [`Self::lower_next_look`] lowers it.
+    /// The earliest moment at which the holder has to be looked at, unless [`Self::lower_next_look`] lowers it.
     pub fn next_look(&self) -> Monotonic {
         if self.declares {
             return Monotonic::ORIGIN;
@@ -387,11 +387,11 @@ impl Holder {
         if self.pending.is_some() || self.supply != Supply::Ample {
             return next_poll;
         }
-        // By time alone.
+        // The moment at which a request becomes due if nothing is spent.
         self.sent.plus_nanos(self.report_after).min(self.deadline).max(next_poll)
     }
 
-    /// Lowers the moment of the next look if, by what was spent or demanded, a request may be due.
+    /// Lowers the moment of the next look if the last decision may have made a request due.
     #[inline]
     pub fn lower_next_look(&self, look_at: &mut Monotonic, now: Monotonic) {
         if self.credits(now) <= self.credits_low && self.pending.is_none() && !self.terms.is_small() {
@@ -406,17 +406,17 @@ impl Holder {
         reports.then(|| self.send(node, 0, 0, now))
     }
 
-    /// The store is in another epoch: the next request declares the credits.
+    /// Notes a new epoch of the store: the next request declares the credits.
     pub fn declare(&mut self) {
         (self.declares, self.pending) = (true, None);
     }
 
-    /// Takes a response; false if it is not the one to the last request.
+    /// Takes a response. False if it does not answer the last request.
     pub fn accept(&mut self, response: &LeaseResponse, now: Monotonic) -> bool {
         self.accept_with(response, None, now)
     }
 
-    /// As [`Self::accept`], with the counter by which the store responded: waits of denials follow from it.
+    /// Takes a response as [`Self::accept`] does, with the counter as of the response. Waits of denials follow from the counter.
     pub fn accept_with(
         &mut self,
         response: &LeaseResponse,
@@ -434,7 +434,7 @@ impl Holder {
         self.supply = response.supply;
         self.free = response.free;
         self.report_after = u64::try_from(response.report_after.as_nanos()).unwrap_or(u64::MAX);
-        // As much is left as in the time until the next report.
+        // As many are left at the next report if credits are spent evenly.
         let is_late = self.report_after > self.terms.settings.length_nanos() / 2;
         self.credits_low = self.allotted / if is_late { 4 } else { 2 };
         self.full_at = now.plus(response.until_full);
@@ -454,7 +454,7 @@ impl Holder {
             Supply::Scarce if self.allotted == 0 => {
                 self.report_after.clamp(REPORT_NANOS_MIN, DENIAL_NANOS_MAX)
             }
-            // Credits last for several reports, unless demand has risen.
+            // Credits last for several reports. If they do not, demand has risen.
             Supply::Ample => REPORT_NANOS_MIN,
             Supply::Scarce => self.terms.report_nanos_min(),
             Supply::TooSmall | Supply::Learning => self.terms.settings.length_nanos() / 2,
@@ -472,9 +472,9 @@ impl Holder {
             && self.demand.hits(self.terms.settings.length_nanos(), now) == 0
     }
 
-    /// Makes a request that keeps as many credits, and gives up all others.
+    /// Makes a request that keeps `kept` credits and gives up all others.
     fn send(&mut self, node: NodeId, kept: u64, demand: u64, now: Monotonic) -> LeaseRequest {
-        // Microseconds, so that the sequence ascends also from one holder to the next, and is exact as a double.
+        // Microseconds, so that the sequence also ascends from one holder to the next, and is exact as a double.
         self.sequence = (self.sequence + 1).max(now.as_nanos() / 1_000);
         self.sent = now;
         self.spend_to = self.spent + kept;

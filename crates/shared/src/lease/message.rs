@@ -46,7 +46,7 @@ pub(super) const fn less_drift(nanos: u64) -> u64 {
     nanos - nanos.div_ceil(DRIFT_DIVISOR)
 }
 
-/// A node from its start to its end, random: a node that restarts is another one.
+/// A node from its start to its end, random. A node that restarts is another node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct NodeId(pub u64);
 
@@ -65,13 +65,13 @@ pub struct LeaseRequest {
     pub acknowledged: u64,
     /// Nanoseconds from the last of these hits to the sending of the request, by the node's clock.
     pub spent_ago: u64,
-    /// Credits that the node goes on to spend, whatever the response. It has already given up all others.
+    /// Credits that the node goes on to spend, whatever the response is. It has already given up all others.
     pub kept: u64,
     /// Hits that the node expects in one lease length; zero ends the lease.
     pub demand: u64,
 }
 
-/// How many credits the store has for the nodes that ask.
+/// How many credits the store has for nodes that request some.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Supply {
     /// Enough: a node whose credits are spent lets the store decide.
@@ -87,7 +87,7 @@ pub enum Supply {
 /// The store's response to a [`LeaseRequest`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaseResponse {
-    /// That of the request.
+    /// Sequence number of the request.
     pub sequence: u64,
     /// Number of the store's epoch.
     pub epoch: u64,
@@ -97,12 +97,12 @@ pub struct LeaseResponse {
     pub valid_for: Duration,
     /// See [`Supply`].
     pub supply: Supply,
-    /// Time after which the node reports again, from the moment at which the request was sent; earlier if its credits do not last.
-    /// Without credits: time until there are some to grant.
+    /// Time after which the node reports again, from the moment at which the request was sent. A node whose credits do not last reports
+    /// earlier. Without credits: time until there are some to grant.
     pub report_after: Duration,
     /// Hits that are neither used nor granted.
     pub free: u64,
-    /// Time for which nothing can be granted, whatever other nodes return; zero if something can.
+    /// Time for which nothing can be granted, even if other nodes return all their credits. Zero if something can be granted.
     pub empty_for: Duration,
     /// Time until the whole limit would be free.
     pub until_full: Duration,

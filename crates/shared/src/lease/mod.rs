@@ -9,37 +9,33 @@
 //!   Undecided → an exact decision of the store    ────────▶  admits what neither hits nor credits of leases use
 //! ```
 //!
-//! **What always holds.** The admissions of all nodes, at their true times, are admissions of one exact limiter, as long as
-//! the store keeps what it acknowledged. The store's counter holds, at every instant, at least the hits that the exact limiter
-//! would hold, none of them dated earlier:
+//! **What always holds.** As long as the store keeps what it acknowledged, the admissions of all nodes, at their true times, are admissions
+//! of one exact limiter. At every instant the store's counter holds at least the hits that the exact limiter would hold, none of them dated
+//! earlier:
 //!
-//! - Outstanding credits count as hits of the present moment, from the grant on, whether they are spent or not.
-//! - Hits that a node reports as spent are dated at the last of them: the time of the report, less the time since then by the
-//!   node's clock, less an allowance for drift (those of a bucket, at the time of the report). Credits of a node that is
-//!   silent until the end of its lease are dated at that end, all of them. Dating at the grant would free the hits of a
-//!   sliding window or a bucket too early.
-//! - Every algorithm admits less if hits are more or later, and giving back the newest hits of both keeps that order. Fixed
-//!   windows end where they end: a lease is clipped to the window. A window from the first hit is opened by an exact
-//!   decision only, so that it begins at a true time: hits of leases open none, and give-backs do not close it once it
-//!   was leased.
-//! - A node counts the validity of credits from the time at which it *sent* the request, by its monotonic clock, less an
-//!   allowance for drift: its deadline is before the store's end of the lease. A node that was stopped finds its
-//!   deadline passed.
-//! - Totals are cumulative (`spent`, `spend_to`, as in credit-based flow control), the store ignores a request that is
-//!   not newer than the last one, the node a response to any request but its last. Messages may therefore be lost,
-//!   duplicated, delayed and reordered.
+//! - From the grant on, outstanding credits count as hits of the present moment, whether they are spent or not.
+//! - Hits that a node reports as spent are dated at the last of them. This date is the time of the report, less the time since the last hit
+//!   by the node's clock, less an allowance for drift (for a bucket, the time of the report). If a node is silent until the end of its
+//!   lease, all its credits are dated at that end. Dating at the grant would free the hits of a sliding window or a bucket too early.
+//! - Every algorithm admits less if hits are more or later, and giving back the newest hits of both keeps that order. Fixed windows end
+//!   where they end, so that a lease is clipped to the window. Only an exact decision opens a window from the first hit, so that the window
+//!   begins at a true time: hits of leases open none, and give-backs do not close a window that was leased.
+//! - A node counts the validity of credits from the time at which it *sent* the request, by its monotonic clock, less an allowance for
+//!   drift. Its deadline is therefore before the store's end of the lease. A node that was stopped finds its deadline passed.
+//! - Totals are cumulative (`spent`, `spend_to`, as in credit-based flow control). The store ignores a request that is not newer than the
+//!   last one, and a node ignores a response to any request but its last. Messages may therefore be lost, duplicated, delayed and
+//!   reordered.
 //!
-//! **Loss of acknowledged writes** (failover, flush, an old copy) starts a new [`Epoch`]: for one lease length nothing is
-//! granted or admitted by the store, and nodes declare the credits that they hold. Afterwards every credit that is not
-//! declared has expired. What can be admitted beyond the limit is what the lost writes had counted, and the hits of lost
-//! grants whose node could not declare them.
+//! **Loss of acknowledged writes** (failover, flush, an old copy) starts a new [`Epoch`]: for one lease length the store grants and admits
+//! nothing, and nodes declare the credits that they hold. Afterwards every credit that is not declared has expired. Hits admitted beyond
+//! the limit are at most the hits that the lost writes had counted, and the hits of lost grants whose node could not declare them.
 //!
 //! **Not leased:** rules with `charge: always` (hits beyond the limit would be counted while credits are outstanding), queued
 //! buckets, windows shorter than a lease, limits below [`Settings::limit_min`], and counters whose demand or share is below
 //! [`Settings::grant_min`].
 //!
-//! [`lease()`] is what the store's script runs (`script/lease.lua`); it uses nothing but the
-//! algorithm's `used`, `remaining`, `add`, `give_back` and waits.
+//! [`lease()`] is the model of the store's script (`script/lease.lua`). It uses only `used`, `remaining`, `add`, `give_back` and the waits
+//! of the algorithm.
 
 mod allocation;
 mod demand;

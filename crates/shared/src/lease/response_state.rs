@@ -1,4 +1,4 @@
-//! A counter as of a response of the store: from it follow the waits of requests that a server denies by itself.
+//! A counter as of a response of the store. The waits of requests that a server denies by itself follow from it.
 
 use tidegate_core::{
     algorithm::{Algorithm, State},
@@ -19,8 +19,8 @@ pub struct ResponseState {
 }
 
 impl ResponseState {
-    /// The wait after which hits are admitted, so many nanoseconds after the response, whatever servers do with their credits: these count
-    /// as hits of the present until the end, and then as spent.
+    /// The wait after which `hits` are admitted, `passed` nanoseconds after the response. It holds whatever servers do with their credits:
+    /// credits count as hits of the present until their end, and then as spent.
     pub(super) fn until_admits(&self, hits: u64, algorithm: &Algorithm, passed: u64) -> Reset {
         let Self { state, at, outstanding, end } = self;
         let now = at.saturating_add_nanos(passed);

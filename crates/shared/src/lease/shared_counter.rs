@@ -1,4 +1,4 @@
-//! The store's side: a counter with the leases on it, and the claims of nodes to credits, as the store's script meets them (`script/lease.lua`).
+//! The store's side: a counter with its leases, and the claims of nodes to credits. The store's script does the same (`script/lease.lua`).
 
 use super::{LeaseRequest, LeaseResponse, Supply, Terms, allocation::Claims, epoch::Epoch};
 use std::time::Duration;
@@ -9,19 +9,19 @@ use tidegate_core::{
 
 /// Credits for one node.
 struct Grant {
-    /// Of all credits.
+    /// Credits of the node in total.
     share: u64,
-    /// Beyond those that it keeps.
+    /// Credits beyond those that the node keeps.
     credits: u64,
     supply: Supply,
     report_after: Duration,
 }
 
-/// A lease of which a node has reported.
+/// The lease of a node after its report.
 struct Settled {
     /// Credits that the node keeps.
     kept: u64,
-    /// The time up to which they were granted; none if they were declared.
+    /// End of the lease by which they were granted; none if they were declared.
     end: Option<Timestamp>,
 }
 
@@ -38,7 +38,7 @@ pub fn lease(
     let is_learning = epoch.is_learning(terms.settings.length_nanos(), now);
     let Settled { kept, end: former_end } = settle(leased, terms, request, is_learning, now)?;
     let end = terms.end(&leased.state, now);
-    // Without an end no credits are possible; those that the node keeps have passed with their window.
+    // Without an end no credits are possible: the credits that the node keeps have ended with their window.
     let kept = if end.is_some() { kept } else { 0 };
     let free = free_of(leased, terms, now).saturating_sub(kept);
     let none = |supply| Grant { share: 0, credits: 0, supply, report_after: terms.settings.length / 2 };
@@ -47,14 +47,14 @@ pub fn lease(
         Some(end) => grant(leased, terms, request, kept, free, (now, end)),
         None => none(Supply::TooSmall),
     };
-    // What a node keeps beyond its share is not renewed. It cannot be taken back at once: the node goes on to spend it.
+    // Credits that a node keeps beyond its share are not renewed. They cannot be taken back at once, as the node goes on to spend them.
     let former_end = former_end.filter(|_| !is_learning && kept > granted.share);
     let end = end.map(|end| former_end.map_or(end, |former| former.min(end)));
     let end_or_now = end.unwrap_or(now);
     let outstanding = kept + granted.credits;
     if request.demand > 0 || outstanding > 0 {
         let (node, holder, sequence) = (request.node.0, request.holder, request.sequence);
-        // The demand of a node without credits is considered for the length of a lease.
+        // The demand of a node without credits counts for the length of a lease.
         let end = if outstanding > 0 {
             end_or_now
         } else {
@@ -95,8 +95,8 @@ fn settle(
     let Some(index) =
         leased.leases.iter().position(|lease| (lease.node, lease.holder) == (request.node.0, request.holder))
     else {
-        // The lease has ended, and all of its credits count as used. Or it was lost: then the declaration applies, but
-        // not to windows from the first hit, which only an exact decision opens.
+        // Either the lease has ended, and all of its credits count as used. Or it was lost, and the declaration counts, except in windows
+        // from the first hit, which only an exact decision opens.
         let is_declared = is_learning && !terms.algorithm.is_from_first_hit();
         if is_declared {
             leased.add(terms.algorithm, request.spent.saturating_sub(request.acknowledged), now);
@@ -114,7 +114,7 @@ fn settle(
     Some(Settled { kept, end: Some(lease.end) })
 }
 
-/// Credits that are granted beyond those kept, for a lease from `now` to `end` at most.
+/// Credits that are granted beyond those kept, for a lease from `now` to `end` at the latest.
 fn grant(
     leased: &Leased,
     terms: Terms<'_>,
@@ -140,7 +140,7 @@ fn grant(
         need: demands().map(need).sum(),
         freed: numbers.freed_per_report,
     };
-    // Hits of quota are not for nodes.
+    // Only credits of leases: hits of quotas are not for nodes.
     let out: u64 = leased.leases.iter().map(|lease| lease.outstanding).sum();
     let available = free + kept + out;
     let share = claims.share(want(request.demand), available, terms.settings.grant_min);
@@ -158,7 +158,7 @@ fn free_of(leased: &Leased, terms: Terms<'_>, now: Timestamp) -> u64 {
     terms.algorithm.remaining(&leased.state, now).saturating_sub(leased.outstanding())
 }
 
-/// Time after which half as many hits are free as become free between two reports, if no credits are returned.
+/// Time until enough hits for a grant are free, if no credits are returned: half of those that become free between two reports.
 pub(super) fn until_worthwhile(
     terms: Terms<'_>,
     state: &State,
@@ -172,7 +172,7 @@ pub(super) fn until_worthwhile(
     }
 }
 
-/// Time for which nothing can be granted: the wait of the hits that are used alone.
+/// Time for which nothing can be granted: the wait for one hit if only used hits count.
 pub(super) fn empty_for(terms: Terms<'_>, state: &State, now: Timestamp) -> Duration {
     match terms.algorithm.until_admits(state, 1, now) {
         Reset::After(wait) => wait,

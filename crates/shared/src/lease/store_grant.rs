@@ -1,4 +1,4 @@
-//! The response that a node computes from the script's part of it.
+//! The response that a node computes from the part of it that the script returns.
 
 use super::{
     LeaseRequest, LeaseResponse, ResponseState, Supply, Terms,
@@ -25,7 +25,7 @@ pub struct StoreGrant {
 }
 
 impl StoreGrant {
-    /// The response to a request, of a store at this time.
+    /// The response to a request, from a store whose time is `now`.
     pub fn response(
         &self,
         terms: Terms<'_>,
@@ -57,7 +57,7 @@ impl StoreGrant {
         if !terms.algorithm.keeps_words() {
             return None;
         }
-        // No lease is longer than one that is granted now, or ends in another window.
+        // Upper bound: no lease is longer than a lease that is granted now, or ends in another window.
         let longest = || now.saturating_add_nanos(terms.settings.length_nanos());
         let end = terms.end(&self.state, now).unwrap_or_else(longest);
         let (state, outstanding) = (self.state.clone(), self.outstanding);

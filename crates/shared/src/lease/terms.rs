@@ -14,15 +14,15 @@ pub struct Settings {
     pub length: Duration,
     /// The smallest lease that is worthwhile, in hits.
     pub grant_min: u64,
-    /// The smallest limit of which leases are worthwhile, in hits that an empty counter admits.
+    /// The smallest limit that is worth leasing, in hits that an empty counter admits.
     pub limit_min: u64,
-    /// The shortest time for which a node keeps a denial of a counter in high demand: meanwhile one call of it is with the store.
-    /// Zero keeps denials for exactly as long as they certainly hold.
+    /// The shortest time for which a node keeps a denial of a counter in high demand. Meanwhile it has one call for the counter in the
+    /// store. Zero keeps denials for exactly as long as they certainly hold.
     pub hold_min: Duration,
 }
 
-/// A smaller limit costs the store at most as many admissions per window, and each server one denial per wait, which it keeps. Leases would
-/// save little of that, and hold a good part of the limit back.
+/// The admissions of a smaller limit cost the store at most one call each, and a server keeps its denials. Leases would save few of these
+/// calls, and would hold back a good part of the limit.
 const LIMIT_MIN: u64 = 500;
 
 impl Default for Settings {
@@ -33,7 +33,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Denials are kept, and nothing is leased.
+    /// Settings that lease nothing: nodes keep denials.
     pub fn denials_only() -> Self {
         let length = Duration::from_nanos(LENGTH_NANOS_MIN);
         Self { length, grant_min: u64::MAX, limit_min: u64::MAX, hold_min: Duration::ZERO }
@@ -45,14 +45,14 @@ impl Settings {
     }
 }
 
-/// The part of a window after which a node reports if credits are scarce. The hits of a sliding window count for that much
-/// longer than they should. At a 256th, and four times as much demand as the limit, 97 % of it is admitted (`simulation`).
+/// The part of a window after which a node reports if credits are scarce. The hits of a sliding window count for that much longer than they
+/// should. At a 256th, and a demand of four times the limit, 97 % of the limit is admitted (`simulation`).
 const WINDOW_PER_REPORT: u64 = 256;
 
-/// Of the requests for a denied counter, the store decides one in so many.
+/// The store decides one of so many requests for a denied counter.
 const REQUESTS_PER_HOLD: u64 = 40;
 
-/// The part of a window for which a denial is held at most: hits that become free meanwhile are admitted that much later.
+/// The part of a window for which a denial is held at most. Hits that become free meanwhile are admitted that much later.
 const WINDOW_PER_HOLD: u64 = 128;
 
 /// The shortest time between two reports of a node about a counter: several round trips.
@@ -60,13 +60,13 @@ pub(super) const REPORT_NANOS_MIN: u64 = 2_000_000;
 
 const MICRO: u64 = 1_000;
 
-/// Hits that count for longer than ten years count for ten years where demand is compared with the limit.
+/// In comparisons of demand with the limit, hits count for ten years at most.
 const SPAN_MICROS_MAX: u64 = 10 * 366 * 86_400 * 1_000_000;
 
-/// The shortest lease: several times that between two reports.
+/// The shortest lease: several times the shortest time between two reports.
 const LENGTH_NANOS_MIN: u64 = 5 * REPORT_NANOS_MIN;
 
-/// The numbers of a counter's terms of which the store computes grants. Times are microseconds.
+/// The numbers of a counter's terms from which the store computes grants. Times are microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TermsNumbers {
     /// Length of a lease.
@@ -75,7 +75,7 @@ pub struct TermsNumbers {
     pub grant_min: u64,
     /// Hits that an empty counter admits.
     pub limit: u64,
-    /// Time that a hit counts.
+    /// Time for which a hit counts.
     pub span: u64,
     /// The shortest time between two reports of a node.
     pub report_min: u64,
@@ -86,10 +86,10 @@ pub struct TermsNumbers {
 }
 
 impl TermsNumbers {
-    /// Time for which nodes are granted credits, if they demand `demand` hits in one lease length together.
+    /// Time for which nodes are granted credits, if together they demand `demand` hits in one lease length.
     ///
-    /// Unspent credits, and hits that are reported late, are missing from a sliding window or a bucket. They take half of
-    /// the hits that the demand leaves free, but at least two reports' worth. A fixed window forgets late hits at its end.
+    /// Unspent credits, and hits that are reported late, are missing from a sliding window or a bucket. They take half of the hits that the
+    /// demand leaves free, but at least the hits of two reports. A fixed window forgets late hits at its end.
     pub(super) fn horizon(&self, demand: u64) -> u64 {
         let (demand, length) = (u128::from(demand.max(1)), u128::from(self.length));
         let used = demand * u128::from(self.span) / length.max(1);
@@ -97,26 +97,26 @@ impl TermsNumbers {
         u64::try_from(horizon).unwrap_or(u64::MAX).clamp(self.horizon_min, self.length)
     }
 
-    /// Time after which a node with credits for so long reports again. A lease of the full length is one among ample hits: late
-    /// reports take nothing from other nodes, and few requests cost little.
+    /// Time after which a node with credits for `horizon` reports again. A lease has the full length only if hits are ample: late reports
+    /// then take nothing from other nodes, and fewer requests cost less.
     pub(super) fn report_after(&self, horizon: u64) -> u64 {
         if horizon == self.length { horizon / 4 * 3 } else { horizon / 2 }
     }
 
-    /// The part of a demand per lease length that falls into so many microseconds.
+    /// The part of a demand per lease length that falls into `micros` microseconds.
     pub(super) fn part(&self, demand: u64, micros: u64) -> u64 {
         (u128::from(demand) * u128::from(micros) / u128::from(self.length.max(1))) as u64
     }
 }
 
-/// The numbers of a counter that a node has to know in order to hold credits of it.
+/// The numbers of a counter that a node needs to hold its credits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HolderTerms {
     /// The settings.
     pub settings: Settings,
     /// Hits that an empty counter admits.
     pub limit: u64,
-    /// Microseconds that a hit counts.
+    /// Microseconds for which a hit counts.
     pub span: u64,
 }
 
@@ -136,8 +136,8 @@ impl HolderTerms {
         (self.span / WINDOW_PER_REPORT).max(REPORT_NANOS_MIN / MICRO).min(longest)
     }
 
-    /// The shortest time for which a denial is kept if so many hits are demanded in a lease length. Zero if requests are rarer than
-    /// that: a client that waits for the reset is then admitted.
+    /// The shortest time for which a denial is kept if `demand` hits are demanded in a lease length. Zero if requests are rarer than one in
+    /// `hold_min`: a client that waits for the reset is then admitted.
     pub(super) fn hold_nanos(&self, demand: u64) -> u64 {
         let least = u64::try_from(self.settings.hold_min.as_nanos()).unwrap_or(u64::MAX);
         let length = self.settings.length_nanos();
@@ -169,7 +169,7 @@ impl<'a> Terms<'a> {
         is_leased.then_some(terms)
     }
 
-    /// The numbers of which the store computes grants.
+    /// The numbers from which the store computes grants.
     pub fn numbers(&self) -> TermsNumbers {
         let HolderTerms { limit, span, .. } = self.for_holder();
         let (length, report_min) =
@@ -182,8 +182,8 @@ impl<'a> Terms<'a> {
         TermsNumbers { length, grant_min, limit, span, report_min, horizon_min, freed_per_report }
     }
 
-    /// The end of a lease that is granted now. Of a fixed window, no later than its last microsecond, so that hits dated at the
-    /// end are in it. None if nothing can be granted: a window from the first hit has to be opened by an exact decision.
+    /// The end of a lease that is granted now. In a fixed window, at most the last microsecond of the window, which hits dated at the end
+    /// still belong to. None if nothing can be granted: only an exact decision opens a window from the first hit.
     pub(super) fn end(&self, state: &State, now: Timestamp) -> Option<Timestamp> {
         let end = now.saturating_add_nanos(self.settings.length_nanos());
         let Some(fixed) = self.algorithm.fixed() else { return Some(end) };
@@ -195,10 +195,10 @@ impl<'a> Terms<'a> {
         Some(end.min(Timestamp::from_nanos(window_end - MICRO))).filter(|&end| end > now)
     }
 
-    /// The date of hits that a node reports now, the last of which it spent that many nanoseconds before.
+    /// The date of hits that a node reports now, if it spent the last of them `spent_ago` nanoseconds before.
     ///
-    /// The request arrived after it was sent, so that they are not dated before the last of them. Hits of a bucket are dated
-    /// at the report: had hits been given back meanwhile, the bucket would have drained by both.
+    /// The request arrives after it is sent, so that the date is not before the last hit. Hits of a bucket are dated at the report: if hits
+    /// had been given back meanwhile, the bucket would have drained by both.
     pub(super) fn spent_at(&self, spent_ago: u64, now: Timestamp) -> Timestamp {
         if self.algorithm.is_bucket() {
             return now;
@@ -212,7 +212,7 @@ impl<'a> Terms<'a> {
         self.limit() < self.settings.limit_min
     }
 
-    /// The numbers that a node has to know.
+    /// The numbers that a node needs.
     pub fn for_holder(&self) -> HolderTerms {
         let span = (self.algorithm.span_nanos() / MICRO).min(SPAN_MICROS_MAX);
         HolderTerms { settings: self.settings, limit: self.limit(), span }

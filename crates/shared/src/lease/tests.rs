@@ -14,7 +14,7 @@ use tidegate_core::{
 const MILLIS: u64 = 1_000_000;
 const NODE: NodeId = NodeId(1);
 
-/// A store's time, and that of a node whose clock has another origin.
+/// The store's time. `clock` is the time of a node, whose clock has another origin.
 fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(1_700_000_000_000 + millis)
 }
@@ -137,7 +137,7 @@ fn a_request_in_a_learning_phase_declares_and_gets_nothing() {
     assert_eq!(response.supply, Supply::Learning);
     assert!(holder.accept(&response, clock(42)));
     assert_eq!(holder.credits(clock(42)), credits);
-    // Those that it holds and the three that it had spent.
+    // The credits that it holds, and the three hits that it had spent.
     assert_eq!(free(&mut empty, terms(&algorithm), at(42)), 1_000 - credits - 3);
 }
 
@@ -145,7 +145,7 @@ fn denied(hits: u64, wait: Duration) -> StoreDenial {
     StoreDenial { hits, remaining: 0, denied_for: wait, reset: wait, state: None }
 }
 
-/// Denied by outstanding credits, which may be returned at any time: other requests need not find out one by one.
+/// Outstanding credits deny the hits and may be returned at any time: one request at a time finds out.
 #[test]
 fn of_a_denied_counter_in_high_demand_one_call_is_with_the_store() {
     let algorithm = log(499);
@@ -218,7 +218,7 @@ fn a_changed_rule_ends_the_lease_and_the_denial() {
     assert!(matches!(counter.decide(terms(&lower), OLD, 1, at(43)), ExactDecision::Denied { .. }));
 }
 
-/// Dated at the last of its hits, before the reset, the node's report would drain beside those that were given back.
+/// If the node's report were dated at the last of its hits, before the reset, they would drain beside the hits that were given back.
 #[test]
 fn hits_of_a_bucket_that_are_reported_after_a_give_back_have_not_drained() {
     let per_minute = NonZeroU32::new(6_000).unwrap();
@@ -226,7 +226,7 @@ fn hits_of_a_bucket_that_are_reported_after_a_give_back_have_not_drained() {
     let (mut holder, mut counter) = leased(terms(&algorithm));
     assert!(matches!(counter.decide(terms(&algorithm), OLD, 1_000, at(25)), ExactDecision::Admitted { .. }));
     holder.decide(50, clock(30));
-    // At 100 hits a second, 15 drain until then, of the thousand; the fifty are behind them.
+    // At 100 hits a second, 15 of the thousand drain until then. The fifty are behind them.
     assert_eq!(counter.give_back(terms(&algorithm), u64::MAX, at(180)), 985);
     let request = holder.release(NODE, clock(190)).unwrap();
     counter.lease(terms(&algorithm), OLD, &request, at(191)).unwrap();
@@ -261,8 +261,8 @@ fn a_window_from_the_first_hit_is_opened_by_the_store_and_not_closed_while_lease
     assert_eq!(response.valid_for, Duration::from_nanos(50 * MILLIS - 1_000));
 }
 
-/// A late request makes the store forget how much of the total it has counted. The rest, spent in a window that is over, would
-/// otherwise begin the next one too early.
+/// A late request makes the store forget how much of the total it has counted. The rest was spent in a window that is over, and would
+/// otherwise begin the next window too early.
 #[test]
 fn hits_of_an_earlier_window_open_none() {
     let schedule = Schedule::FirstHit(minute());
@@ -288,7 +288,7 @@ fn hits_of_an_earlier_window_open_none() {
     assert_eq!(free(&mut counter, terms, at(60_600)), 1_000);
 }
 
-/// Fewer than the smallest limit of which leases are worthwhile: whatever the demand, nothing is held back for a node.
+/// The limit is below the smallest limit that is worth leasing: whatever the demand is, nothing is held back for a node.
 #[test]
 fn a_small_limit_is_never_leased_and_its_denials_are_kept() {
     for (limit, is_leased) in [(100, false), (499, false), (500, true)] {
@@ -316,7 +316,7 @@ fn rules_whose_windows_are_shorter_than_a_lease_are_not_leased() {
     assert!(Terms::of(&log(100), settings).is_none());
 }
 
-/// One of a node's steps: so many milliseconds later it decides so many hits, and gets the response to a request or loses it.
+/// A step of a node: after so many milliseconds it decides so many hits, and gets the response to a request or loses it.
 type Step = (u64, u64, bool);
 
 /// The first step at which a request was due before the node would have looked for one.
@@ -357,19 +357,19 @@ proptest! {
     }
 }
 
-/// A claim after so many milliseconds: of which node, to keep so many credits, with this demand.
+/// A claim after so many milliseconds: the node, the credits to keep, and the demand.
 type Claim = (u64, u64, u64, u64);
 
-/// More than any share: a claim is cut down to it before.
+/// More than any share, so that the claim is cut down to the share.
 const BEYOND: u64 = u32::MAX as u64;
 
-/// The first claim that renews credits beyond the share of its node. Nothing is ever spent.
+/// The first claim that renews more credits than the share of its node. Nothing is ever spent.
 fn renewed_beyond_its_share(terms: Terms<'_>, limit: u64, claims: &[Claim]) -> Option<usize> {
     let (mut counter, mut millis) = (SharedCounter::default(), 0);
     assert!(matches!(counter.decide(terms, OLD, 1, at(0)), ExactDecision::Admitted { .. }));
     for (number, &(wait, node, kept, demand)) in claims.iter().enumerate() {
         millis += wait;
-        // Those that have ended are gone.
+        // Drops leases that have ended.
         counter.decide(terms, OLD, 0, at(millis));
         let lease_of = |counter: &SharedCounter| {
             counter
@@ -384,7 +384,7 @@ fn renewed_beyond_its_share(terms: Terms<'_>, limit: u64, claims: &[Claim]) -> O
             LeaseRequest { node, holder: 0, sequence, spent: 0, acknowledged: 0, spent_ago: 0, kept, demand };
         counter.lease(terms, OLD, &request, at(millis)).unwrap();
         let greedy = counter.leases().iter().filter(|lease| lease.demand == BEYOND).count() as u64;
-        // A quarter more than demanded, and equal parts for those that demand more than there is.
+        // A quarter more than demanded. If nodes demand more than there is, equal parts.
         let share = (demand * 5 / 4 + 1).min(limit / if demand == BEYOND { greedy } else { 1 });
         let renews = |(credits, end)| credits > share && former.is_none_or(|former| end > former);
         if lease_of(&counter).is_some_and(renews) {
@@ -395,7 +395,7 @@ fn renewed_beyond_its_share(terms: Terms<'_>, limit: u64, claims: &[Claim]) -> O
 }
 
 proptest! {
-    /// They end with the lease by which they were granted, however often the node claims them.
+    /// Such credits end with the lease by which they were granted, however often the node claims them.
     #[test]
     fn credits_beyond_the_share_of_a_node_are_not_renewed(
         claims in prop::collection::vec(
@@ -420,7 +420,7 @@ proptest! {
     }
 }
 
-/// A bucket of 10 per 10 s, of which 6 are used: 5 fit in a second, 8 in four, and 11 never. Each stated the wait of the first.
+/// A bucket of 10 per 10 s, of which 6 are used: 5 fit in a second, 8 in four, and 11 never. All three used to have the wait of the first.
 #[test]
 fn a_kept_denial_denies_more_hits_by_their_own_numbers() {
     let rate = Rate::new(NonZeroU32::new(10).unwrap(), Window::from_secs(10).unwrap());
@@ -438,14 +438,14 @@ fn a_kept_denial_denies_more_hits_by_their_own_numbers() {
         assert_eq!(holder.denied(hits, &algorithm, clock(millis)), Some((remaining, wait)), "{hits}");
     }
     assert_eq!(holder.decide(4, clock(0)), HolderDecision::Undecided);
-    // Without the state, the store is asked for more.
+    // Without the state, the store has to decide more hits.
     holder.keep_denial(denied(5, second), clock(0), clock(0));
     assert!(matches!(holder.decide(5, clock(1)), HolderDecision::Denied { .. }));
     assert_eq!(holder.decide(8, clock(1)), HolderDecision::Undecided);
 }
 
-/// A bucket of 1,000 per minute, of which 960 are used and 40 are credits of others: one hit is free 60 ms after all of these were
-/// spent, and not at the next report.
+/// A bucket of 1,000 per minute: 960 are used and 40 are credits of others. One hit is free 60 ms after all of these were spent, and not at
+/// the next report.
 #[test]
 fn a_denial_for_lack_of_credits_states_a_wait_that_holds_if_others_spend_all_of_theirs() {
     let rate = Rate::new(NonZeroU32::new(1_000).unwrap(), minute());

@@ -2,31 +2,31 @@
 
 use crate::max_min::{self, Filled};
 
-/// The shares of all, of a rate.
+/// A division of a rate, from which each share follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Level {
     /// The upper bound of a share, unless no other client demands the rest.
     level: u64,
     /// What each client gets beyond its demand.
     headroom: u64,
-    /// What is not assigned.
+    /// The rate that is not assigned.
     pub(super) unclaimed: u64,
 }
 
 impl Level {
-    /// All that is demanded, and nothing more.
+    /// The level at which every share is the demand, and no more.
     pub(super) const ALL: Self = Self { level: u64::MAX, headroom: 0, unclaimed: 0 };
 
-    /// Divides a rate by the demands of clients, which are sorted here, and that of requests to the server itself.
+    /// Divides a rate by the demands of clients, which are sorted here, and the demand of requests to the server itself.
     ///
-    /// Half of what no client demands is headroom of all clients. The rest is for new clients, and for such requests.
+    /// Half of what no client demands is headroom of all clients. The rest is for new clients, and for requests to the server.
     pub(super) fn of(wanted: &mut [u64], direct: u64, rate: u64) -> Self {
         wanted.sort_unstable();
         Self::among(wanted, |want| (*want, 1), direct, rate)
     }
 
-    /// Divides a rate by the demands of servers and the demand of requests to servers. A server counts as its clients do, and requests count
-    /// as one client. Sorts the servers. The level and the headroom are those of a client.
+    /// Divides a rate by the demands of servers and the demand of requests to servers. A server counts as its clients do. Requests count as
+    /// one client. Sorts the servers. The level and the headroom are those of a client.
     pub(super) fn of_servers(servers: &mut [Claimant], direct: u64, rate: u64) -> Self {
         servers.sort_unstable_by_key(|server| server.demand / server.clients.max(1));
         Self::among(servers, |server| (server.demand, server.clients), direct, rate)
@@ -49,7 +49,7 @@ impl Level {
         Self { level: u64::MAX, headroom, unclaimed: left - headroom * clients }
     }
 
-    /// Whether clients demand more than all.
+    /// Whether the demands exceed the rate.
     pub(super) fn is_bound(self) -> bool {
         self.level < u64::MAX
     }
@@ -65,7 +65,7 @@ impl Level {
         server.demand.min(most).saturating_add(self.headroom.saturating_mul(server.clients))
     }
 
-    /// The share without headroom: that of requests to the server.
+    /// The share without headroom, as requests to the server have it.
     pub(super) fn direct(self, wanted: u64) -> u64 {
         wanted.min(self.level)
     }

@@ -1,21 +1,21 @@
-//! What a client is sent about a bucket: only what Envoy obeys.
+//! The assignments of a bucket that clients are sent: only what Envoy obeys.
 
 use super::Settings;
 use std::time::Duration;
 
-/// The longest fill interval of a rate, in seconds: the least share is one request in it.
+/// The longest fill interval of a rate, in seconds. The least share is one request in it.
 const FILL_SECS_MAX: u64 = 60;
 
 /// The fill interval of slices, which are not to be filled: a year.
 const NEVER: Duration = Duration::from_secs(365 * 86_400);
 
-/// What a client does with requests of a bucket, from now on and for the time to live of the [settings](super::Settings).
+/// How a client decides requests of a bucket, from now on and for the time to live of the [settings](super::Settings).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Assignment {
     /// Admits them by a token bucket.
     ///
-    /// Envoy reads the whole seconds of the interval, takes the assignment for another one only if one of the two numbers or the
-    /// nanoseconds of the interval differ, and then fills the new bucket to the ratio of the former one; the first one is full.
+    /// Envoy reads the whole seconds of the interval. An assignment is a new one to Envoy only if one of the two numbers or the nanoseconds
+    /// of the interval differ. Envoy then fills the new bucket to the ratio of the former one. The first bucket is full.
     Tokens {
         /// Size of the bucket.
         max_tokens: u32,
@@ -24,7 +24,7 @@ pub enum Assignment {
         /// Whole seconds, and a number of the assignment in the nanoseconds.
         fill_interval: Duration,
     },
-    /// Admits all of them: of a bucket that no limit divides.
+    /// Admits all of them: no limit divides the bucket.
     AllowAll,
     /// Denies all of them.
     DenyAll,
@@ -40,8 +40,8 @@ pub(super) struct Fill {
 }
 
 impl Fill {
-    /// The highest rate up to this one, in thousandths of a token per second, in as short an interval as serves; none if it is too
-    /// low.
+    /// The highest rate up to `rate`, in thousandths of a token per second. Takes the shortest interval that is exact enough. None if the
+    /// rate is too low.
     pub(super) fn at_most(rate: u64) -> Option<Self> {
         let fill = |secs: u64| {
             let tokens = u32::try_from(rate.saturating_mul(secs) / 1_000).unwrap_or(u32::MAX);
@@ -61,7 +61,7 @@ impl Fill {
         (u64::from(self.tokens) * 1_000).div_ceil(self.secs)
     }
 
-    /// A bucket of this size.
+    /// The assignment of a bucket of this size.
     pub(super) fn assignment(self, max_tokens: u32, salt: u16) -> Assignment {
         let fill_interval = Duration::new(self.secs, salt.into());
         Assignment::Tokens { max_tokens, tokens_per_fill: self.tokens, fill_interval }
@@ -69,12 +69,12 @@ impl Fill {
 }
 
 impl Assignment {
-    /// Time for which it is in force, in whole seconds; none for one that forgets the bucket.
+    /// Time for which the assignment is in force, in whole seconds. None for [`Self::Abandon`], which forgets the bucket.
     pub fn ttl(self) -> Option<Duration> {
         (self != Self::Abandon).then(|| Settings::default().ttl)
     }
 
-    /// So many tokens, and no more.
+    /// A slice of `max_tokens`, which is not refilled.
     pub(super) fn slice(max_tokens: u32, salt: u16) -> Self {
         let fill_interval = NEVER + Duration::from_nanos(salt.into());
         Self::Tokens { max_tokens, tokens_per_fill: 1, fill_interval }

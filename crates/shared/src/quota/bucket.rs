@@ -1,4 +1,4 @@
-//! One bucket: a counter, the clients that report it, and what may be in force of those that have left.
+//! A bucket: a counter, the clients that report it, and assignments of former clients that may be in force.
 
 use super::{
     Push, Reporter, Settings, StreamId,
@@ -27,7 +27,7 @@ use tidegate_core::{
     store::Key,
 };
 
-/// Memory of a bucket in the list, without its clients: with its counter's part for clients, and its places in tables and lists.
+/// Memory of a bucket without its clients: with its counter's part for clients, and its places in tables and lists.
 pub(super) const BUCKET_BYTES: usize = size_of::<Bucket>() + 500;
 
 /// A bucket.
@@ -38,13 +38,13 @@ pub(super) struct Bucket {
     pub(super) limit: LimitId,
     pub(super) kind: Kind,
     pub(super) rule: RuleId,
-    /// The most that clients have where nothing is recorded.
+    /// The most that clients of the bucket have if nothing is recorded.
     unrecorded: Percent,
-    /// The peer to which its memory counts: that of its first client.
+    /// The peer for which its memory counts: the peer of its first client.
     pub(super) payer: PeerId,
     /// Bytes of its lists that are counted.
     pub(super) list_bytes: usize,
-    /// What this server has of it, if the counter is in a shared store.
+    /// The part of this server, if the counter is in a shared store.
     pub(super) part: Option<Box<ServerPart>>,
     /// In no order.
     pub(super) members: Vec<Member>,
@@ -54,19 +54,19 @@ pub(super) struct Bucket {
     pub(super) debts: Debts,
     /// Hits of slices that peers spent.
     pub(super) taken: Taken,
-    /// No slice that a client has ends earlier.
+    /// The earliest time at which a slice of a client ends, or an earlier time.
     pub(super) slices_end: Timestamp,
     /// Time of the last division.
     pub(super) divided: Timestamp,
     /// Whether a division is due.
     pub(super) is_dirty: bool,
-    /// What single clients can be sent until the next division.
+    /// Means for assignments to single clients until the next division.
     pub(super) room: Option<Room>,
-    /// The part that is in the sum of all buckets.
+    /// The part of this bucket in the sum of all buckets.
     pub(super) summed: Part,
 }
 
-/// How it is divided.
+/// How the bucket is divided.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Rates(Rates),
@@ -78,7 +78,7 @@ pub(super) enum Kind {
 pub(super) struct Moment<'a, 'l> {
     pub(super) rules: &'a Pinned<'l>,
     pub(super) settings: &'a Settings,
-    /// Whether assignments of a former process may be in force that the counters do not have.
+    /// Whether assignments of a former process may be in force without being in the counters.
     pub(super) is_learning: bool,
     pub(super) now: Timestamp,
 }
@@ -94,7 +94,7 @@ pub(super) struct Report {
 }
 
 impl Bucket {
-    /// A bucket without clients. One in a shared store has the parts of all processes there.
+    /// A bucket without clients. If it is in a shared store, the store has the parts of all processes.
     pub(super) fn new(
         charge: &LeasableCharge<'_>,
         reporter: Reporter,
@@ -125,14 +125,14 @@ impl Bucket {
         })
     }
 
-    /// What clients may have of the limit.
+    /// Sets what clients may have of the limit.
     pub(super) fn set_ceiling(&mut self, ceiling: Ceiling) {
         if let Kind::Rates(rates) = &mut self.kind {
             rates.ceiling = ceiling;
         }
     }
 
-    /// Notes what a former process may have assigned, and the requests that the counter has counted beside it.
+    /// Notes what a former process may have assigned, and the requests that the counter has counted beside that.
     pub(super) fn follow_former(&mut self, former: Option<Remnant>, demanded: u64, now: Timestamp) {
         self.remnants.extend(former);
         if let Kind::Rates(rates) = &mut self.kind {
@@ -140,7 +140,7 @@ impl Bucket {
         }
     }
 
-    /// Notes what a former process of this server had in the store: its clients may have all of it in force.
+    /// Notes the part that a former process of this server had in the store. All of it may be in force at its clients.
     pub(super) fn follow_former_part(&mut self, Part { rate, burst: tokens }: Part, end: Timestamp) {
         if rate > 0 || tokens > 0 {
             self.remnants.push(Remnant { peer: PeerId::NONE, is_former: true, end, rate, tokens });
@@ -148,7 +148,7 @@ impl Bucket {
         }
     }
 
-    /// What of that is left.
+    /// The part of a former process that may still be in force.
     fn former_part(&self) -> Part {
         let former = self.remnants.iter().find(|remnant| remnant.is_former);
         former.map(Remnant::part).unwrap_or_default()
@@ -164,7 +164,7 @@ impl Bucket {
         self.remnants.iter().any(|remnant| remnant.is_former)
     }
 
-    /// Takes over changed rules. What clients have in force stays, and they begin anew.
+    /// Applies changed rules. What clients have in force counts until it ends, and they begin anew.
     pub(super) fn take_over(
         &mut self,
         charge: &LeasableCharge<'_>,
@@ -180,7 +180,7 @@ impl Bucket {
                 (self.debts, self.taken) = Default::default();
                 for member in &mut self.members {
                     let mut remnant = member.remnant(moment.settings);
-                    // In a store the rate counts as time passes.
+                    // In a store, the rate counts as time passes.
                     if let (Kind::Slices(_), None) = (&kind, &self.part) {
                         remnant.tokens = Rates::hits_until(&remnant, now);
                         remnant.rate = 0;
@@ -201,13 +201,13 @@ impl Bucket {
         Ok(())
     }
 
-    /// Counts the memory of its lists, which grow with what clients leave.
+    /// Counts the memory of its lists. They grow with what clients leave behind.
     pub(super) fn account(&mut self, memory: &mut FairBound) {
         let bytes = self.remnants.capacity() * size_of::<Remnant>() + self.debts.bytes() + self.taken.bytes();
         memory.replace_shared(std::mem::replace(&mut self.list_bytes, bytes), bytes);
     }
 
-    /// Notes how a client is bounded.
+    /// Notes the bounds of a client.
     pub(super) fn bound(&mut self, index: usize, reporter: Reporter) {
         (self.share_max, self.rule, self.unrecorded) =
             (reporter.share_max, reporter.rule, reporter.unrecorded);
@@ -226,7 +226,8 @@ impl Bucket {
         self.members.len() - 1
     }
 
-    /// Removes a client; returns the one that has its index now, with its number of the bucket. What it has in force stays until its end.
+    /// Removes a client, whose assignment counts until its end. Returns the client that has its index now, with that client's number of the
+    /// bucket.
     pub(super) fn leave(&mut self, index: usize, settings: &Settings) -> Option<(StreamId, u32)> {
         let member = self.members.swap_remove(index);
         member.remnant(settings).add_to(&mut self.remnants);
@@ -234,7 +235,7 @@ impl Bucket {
         self.members.get(index).map(|moved| (moved.stream, moved.place))
     }
 
-    /// Takes in a report of a client.
+    /// Takes a report of a client.
     pub(super) fn report(
         &mut self,
         index: usize,
@@ -247,7 +248,7 @@ impl Bucket {
         let has_former = self.has_former();
         let member = &mut self.members[index];
         (member.is_heard, member.is_bare) = (true, usage.is_first);
-        // The part of this server has it, if it is of a former process of this one.
+        // If an earlier process of this server assigned it, the part of this server has it already.
         member.has_former = self.part.is_some() && !has_former && !usage.is_first && usage.allowed > 0;
         let elapsed = now.since(member.reported).as_nanos() as u64;
         let report = Report { index, usage, elapsed };
@@ -264,7 +265,7 @@ impl Bucket {
                     let change = |algorithm: &Algorithm, leased: &mut Leased| {
                         self.report_slice(terms, report, Source::Counter(algorithm, leased), moment, pushes);
                     };
-                    // Without room for the counter nothing is counted, and nothing can be spent.
+                    // If the limiter has no room for the counter, nothing is counted and nothing can be spent.
                     if let Some(charge) = charge {
                         moment.rules.with_counter(charge, now, change);
                     }
@@ -275,7 +276,7 @@ impl Bucket {
         member.idle = if usage.is_idle() { member.idle.saturating_add(1) } else { 0 };
     }
 
-    /// Notes that a client has received what it was sent before a time. Returns whether nothing is left that it may not have received.
+    /// Notes that a client has received what it was sent before `sent`. Returns whether it has now received everything.
     pub(super) fn acknowledge(&mut self, index: usize, sent: Timestamp, now: Timestamp) -> bool {
         let (Kind::Rates(rates), member) = (&mut self.kind, &mut self.members[index]) else { return true };
         if member.is_pending() {
@@ -304,11 +305,12 @@ impl Bucket {
         rates.give_up(&mut self.debts, member.peer, member.received(before), now);
         let given_up = counted - member.counted.rate;
         self.is_dirty |= self.room.as_mut().is_none_or(|room| room.give_up(given_up));
-        // A report right after another, as the first one of all buckets after that of a new one, has too few requests.
+        // A report right after another has too few requests to measure. Example: after the first report of a new bucket, a client reports
+        // all its buckets.
         if elapsed < round_trip / 2 {
             self.is_dirty |= usage.is_first;
             if has_former && !member.is_measured && !usage.is_first && !usage.is_idle() {
-                // The first report of a client that another process had: it is of the time since the one before.
+                // The client had an assignment of another process. Its first report here is about the interval since its report there.
                 member.claim.measure(usage, REPORT_INTERVAL.as_nanos() as u64);
                 member.is_measured = true;
                 self.is_dirty = true;
@@ -332,7 +334,7 @@ impl Bucket {
         }
     }
 
-    /// Ends what has ended, divides anew, and appends what is to be sent. Returns the time of the next division.
+    /// Ends what has ended, divides anew, and appends the assignments to send. Returns the time of the next division.
     pub(super) fn divide(
         &mut self,
         moment: &Moment<'_, '_>,
@@ -356,7 +358,7 @@ impl Bucket {
                         }
                         is_met
                     }
-                    // What this server has in the store is known.
+                    // The part of this server in the store is known.
                     Some(true) => self.divide_rates(&mut rates, |_| (), settings, now, pushes),
                     Some(false) => false,
                 };
@@ -376,7 +378,7 @@ impl Bucket {
             }
         };
         (self.divided, self.is_dirty) = (now, false);
-        // Something ends soon that others need, or the part of the counter has to be renewed.
+        // Others need a share that ends soon, or the part of the counter has to be renewed.
         let is_moving = !self.remnants.is_empty() || self.members.iter().any(Member::is_pending);
         let is_ahead = matches!(self.kind, Kind::Rates(Rates { ahead: 1.., .. }));
         let is_soon = is_ahead || is_moving && (!is_met || self.room.is_none());
@@ -392,12 +394,12 @@ impl Bucket {
         prefetch(&self.debts);
     }
 
-    /// Whether it can be divided now: divisions that take time are not close together.
+    /// Whether the bucket can be divided now. Divisions of many clients take time, and are kept apart.
     pub(super) fn is_divisible(&self, settings: &Settings, now: Timestamp) -> bool {
         now >= self.divided.saturating_add(settings.spacing(self.members.len()))
     }
 
-    /// Takes what this server has in the store, if the counter is there; whether assignments can be sent.
+    /// Takes the part of this server in the store. None if the counter is not in a store. Returns whether assignments can be sent.
     fn follow_part(&mut self, rates: &mut Rates, settings: &Settings, now: Timestamp) -> Option<bool> {
         let in_force = self.in_force();
         let part = self.part.as_mut()?;
@@ -406,7 +408,7 @@ impl Bucket {
         Some(part.outlasts(settings, now))
     }
 
-    /// The next request to the store, of a bucket whose counter is there.
+    /// The next request to the store. None if the counter is not in a store.
     pub(super) fn request_part(&mut self, settings: &Settings, now: Timestamp) -> Option<PartRequest> {
         let mut part = self.part.take()?;
         let request = match self.kind {
@@ -417,7 +419,7 @@ impl Bucket {
         Some(request)
     }
 
-    /// The last request to the store of a process that stops.
+    /// The last request to the store, of a process that stops.
     pub(super) fn release_part(&mut self, settings: &Settings, now: Timestamp) -> Option<PartRequest> {
         let mut part = self.part.take()?;
         let (spent, limit) = match self.kind {
@@ -461,7 +463,7 @@ impl Bucket {
         request
     }
 
-    /// Whether no client has a part of it, and hits that were not spent have been given back.
+    /// Whether no client has a part of the bucket, and unspent hits have been given back.
     pub(super) fn is_unused(&self, now: Timestamp) -> bool {
         let is_given_up = match (&self.kind, &self.part) {
             (Kind::Slices(_), Some(part)) => part.is_given_up(now),

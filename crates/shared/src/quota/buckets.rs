@@ -1,6 +1,6 @@
-//! The buckets of a server by number and by the key of their counter, and which of them are due.
+//! The buckets of a server, by number and by the key of their counter. Lists the buckets that are due.
 //!
-//! Invariant: a bucket that [`Bucket::is_dirty`] is in the list of those to be divided, once.
+//! Invariant: a bucket with [`Bucket::is_dirty`] is once in the list of buckets to divide.
 
 use super::{
     bucket::Bucket,
@@ -17,13 +17,13 @@ use tidegate_core::{limit::Timestamp, prefetch::prefetch_element, store::Key};
 pub(super) struct Buckets {
     numbers: HashMap<Key, BucketNumber, RandomState>,
     entries: Vec<Entry>,
-    /// Numbers without a bucket.
+    /// Numbers that no bucket has.
     unused: Vec<BucketNumber>,
-    /// Buckets that are to be divided.
+    /// Buckets to divide.
     dirty: Vec<BucketNumber>,
 }
 
-/// A number's bucket.
+/// The bucket of a number.
 struct Entry {
     bucket: Option<Box<Bucket>>,
     /// The time by which it is to be looked at.
@@ -41,12 +41,12 @@ impl Buckets {
         self.entries.get(number as usize)?.bucket.as_deref()
     }
 
-    /// The buckets with a number from this one on, in order; none for numbers without a bucket.
+    /// The buckets with this number and higher, in order; none for numbers without a bucket.
     pub(super) fn from(&self, number: usize) -> impl Iterator<Item = Option<&Bucket>> {
         self.entries.iter().skip(number).map(|entry| entry.bucket.as_deref())
     }
 
-    /// Changes a bucket, if there is one of this number.
+    /// Changes the bucket of this number, if there is one.
     pub(super) fn change<R>(
         &mut self,
         number: BucketNumber,
@@ -68,7 +68,7 @@ impl Buckets {
         });
     }
 
-    /// Adds a bucket, which is to be divided.
+    /// Adds a bucket, to be divided.
     pub(super) fn add(&mut self, bucket: Box<Bucket>, now: Timestamp) -> BucketNumber {
         let (key, request) = (bucket.key, if bucket.part.is_some() { now } else { NEVER });
         let entry = Entry { bucket: Some(bucket), check: now, request };
@@ -87,7 +87,7 @@ impl Buckets {
         number
     }
 
-    /// Takes a bucket out that is not to be divided.
+    /// Removes a bucket that is not in the list of buckets to divide.
     pub(super) fn remove(&mut self, number: BucketNumber) -> Option<Box<Bucket>> {
         let entry = &mut self.entries[number as usize];
         let bucket = entry.bucket.take()?;
@@ -97,7 +97,7 @@ impl Buckets {
         Some(bucket)
     }
 
-    /// Has the buckets divided that are to be looked at by now.
+    /// Adds buckets that are to be looked at by now to the list of buckets to divide.
     pub(super) fn look(&mut self, now: Timestamp) {
         for (number, entry) in (0..).zip(&mut self.entries) {
             if let (true, Some(bucket)) = (entry.check <= now, &mut entry.bucket)
@@ -108,7 +108,7 @@ impl Buckets {
         }
     }
 
-    /// Takes the buckets that are to be divided and for which this holds.
+    /// Takes the buckets to divide for which `is_divisible` holds.
     pub(super) fn take_dirty(&mut self, is_divisible: impl Fn(&Bucket) -> bool) -> Vec<BucketNumber> {
         let all = mem::take(&mut self.dirty);
         let (due, later) = all.into_iter().partition(|number| self.get(*number).is_none_or(&is_divisible));
@@ -131,7 +131,7 @@ impl Buckets {
         self.entries[number as usize].request = request;
     }
 
-    /// The numbers of those whose part is to be requested by now.
+    /// The numbers of the buckets whose part is to be requested by now.
     pub(super) fn due_requests(&self, now: Timestamp) -> Vec<BucketNumber> {
         let due = (0..).zip(&self.entries).filter(|(_, entry)| entry.request <= now);
         due.map(|(number, _)| number).collect()
@@ -143,7 +143,7 @@ impl Buckets {
             .filter_map(|Membership { bucket, index, .. }| Some((self.get(bucket)?, index as usize)));
         clients.clone().for_each(|(bucket, _)| bucket.prefetch());
         for (bucket, index) in clients {
-            // One may span two cache lines; the next begins in the second.
+            // A client may span two cache lines; the next client begins in the second.
             prefetch_element(&bucket.members, index);
             prefetch_element(&bucket.members, index + 1);
         }

@@ -1,23 +1,23 @@
-//! The most that clients are assigned together of a limit, by rule, so that a later process knows what was: a rule's ceiling is recorded
-//! before it is raised, and lowered before that is recorded.
+//! The most that clients have together of a limit, by rule. It is recorded, so that a later process knows an upper bound of what was
+//! assigned: a ceiling is recorded before it is raised, and lowered before the lower one is recorded.
 //!
-//! Invariants: clients have no more of any limit of a rule than its ceiling, as it is recorded; a raised ceiling is in force only once it is.
+//! Invariants: clients have at most the recorded ceiling of any limit of a rule; a raised ceiling is in force only once it is recorded.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::time::Duration;
 use tidegate_core::{limit::Timestamp, rules::Percent};
 
-/// A rule, by a number that it has after a restart too.
+/// A rule, by a number that stays the same after a restart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RuleId(pub u64);
 
-/// The most that clients are assigned together, of the rate and of the burst of a limit.
+/// The most that clients are assigned together of a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ceiling {
-    /// Of the rate.
+    /// Part of the rate.
     pub rate: Percent,
-    /// Of the burst: more than of the rate after a start, when tokens of a former process are not free yet.
+    /// Part of the burst. It exceeds the part of the rate after a start, when tokens of a former process are not free yet.
     pub burst: Percent,
 }
 
@@ -25,7 +25,7 @@ impl Ceiling {
     /// All of a limit.
     pub const ALL: Self = Self::of_both(Percent::ALL);
 
-    /// That of rules of which no more is demanded.
+    /// The ceiling of rules of which no more is demanded.
     pub const MIN: Self = Self::of_both(percent(50));
 
     /// The same part of both.
@@ -33,7 +33,7 @@ impl Ceiling {
         Self { rate: part, burst: part }
     }
 
-    /// The lowest for so many hundredths of the rate and of the burst.
+    /// The lowest ceiling with these hundredths of the rate and of the burst.
     pub(super) fn least(rate: u64, burst: u64) -> Self {
         let least = |hundredths: u64, min: Percent| {
             let ceiling = hundredths.next_multiple_of(STEP).clamp(min.get().into(), 100);
@@ -42,7 +42,7 @@ impl Ceiling {
         Self { rate: least(rate, Self::MIN.rate), burst: least(burst, Self::MIN.burst) }
     }
 
-    /// No less than either.
+    /// The higher of each part.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self { rate: self.rate.max(other.rate), burst: self.burst.max(other.burst) }
@@ -57,10 +57,10 @@ impl Ceiling {
     }
 }
 
-/// Ceilings are multiples of this: a record is written rarely, and has little more than was assigned.
+/// Ceilings are multiples of this step, so that a record is rarely written, and is only a little above what was assigned.
 const STEP: u64 = 5;
 
-/// Time in which a ceiling is not needed before it is lowered. Each bucket is divided within it.
+/// A ceiling that is not needed for this time is lowered. Each bucket is divided within it.
 const PERIOD: Duration = Duration::from_secs(20);
 
 const fn percent(percent: u32) -> Percent {
@@ -73,42 +73,42 @@ pub(super) enum Ceilings {
     /// None: clients may have all of each limit.
     #[default]
     None,
-    /// No process knows what the one before it assigned.
+    /// No process knows what the process before it assigned.
     Unrecorded,
-    /// Those that are recorded.
+    /// Ceilings that are recorded.
     Recorded(Recorded),
 }
 
-/// Ceilings that are recorded; rules that are not listed have [`Ceiling::MIN`].
+/// Recorded ceilings. Rules that are not listed have [`Ceiling::MIN`].
 #[derive(Debug)]
 pub(super) struct Recorded {
     rules: HashMap<RuleId, OfRule, RandomState>,
     period_ends: Timestamp,
     is_changed: bool,
-    /// Whether it is not known that the last ones are recorded.
+    /// Whether a record is being written.
     is_awaited: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct OfRule {
-    /// The one in force: at most that which is recorded.
+    /// The ceiling in force: at most `recorded`.
     goal: Ceiling,
     recorded: Ceiling,
     wanted: Ceiling,
-    /// What was needed, and what clients had, in this period at most.
+    /// The most that was needed, and the most that clients had, in this period.
     needed: Ceiling,
     had: Ceiling,
 }
 
 impl Ceilings {
-    /// Of a process that records them, after one that had recorded these.
+    /// Ceilings of a process that records them, after a process that had recorded these.
     pub(super) fn recorded(former: Vec<(RuleId, Ceiling)>, now: Timestamp) -> Self {
         let of_rule = |recorded| OfRule {
             goal: recorded,
             recorded,
             wanted: recorded,
             needed: Ceiling::MIN,
-            // The former process had.
+            // The former process may have assigned as much.
             had: recorded,
         };
         let rules = former.into_iter().map(|(rule, recorded)| (rule, of_rule(recorded))).collect();
@@ -148,7 +148,7 @@ impl Ceilings {
         }
     }
 
-    /// What is to be recorded, if that has changed. The rest waits until that is done.
+    /// The ceilings to record, if they have changed and no other record is being written.
     pub(super) fn take_record(&mut self, now: Timestamp) -> Option<Vec<(RuleId, Ceiling)>> {
         let Self::Recorded(recorded) = self else { return None };
         if recorded.is_awaited {
@@ -165,7 +165,7 @@ impl Ceilings {
         Some(recorded.rules.iter().map(|(rule, of_rule)| (*rule, of_rule.wanted)).collect())
     }
 
-    /// Notes that the last ones are recorded. Returns the rules whose ceilings are higher now.
+    /// Notes that these ceilings are recorded. Returns the rules whose ceilings are higher now.
     pub(super) fn note_recorded(&mut self, ceilings: &[(RuleId, Ceiling)]) -> Vec<RuleId> {
         let Self::Recorded(recorded) = self else { return Vec::new() };
         recorded.is_awaited = false;
@@ -183,7 +183,7 @@ impl Ceilings {
 }
 
 impl Recorded {
-    /// Lowers ceilings that clients are below, and then those that they do not need: they give up what is beyond first.
+    /// Lowers what is recorded if clients have less, and then the ceilings that are not needed: clients first give up what is beyond.
     fn lower(&mut self) {
         for of_rule in self.rules.values_mut() {
             if of_rule.had.is_within(of_rule.goal) && of_rule.goal != of_rule.recorded {
@@ -233,7 +233,7 @@ mod tests {
         let raised = ceilings.take_record(at(3)).expect("more is needed");
         ceilings.note_recorded(&raised);
         assert_eq!((of(&ceilings), &*raised), ((100, 75), &[(RULE, ceiling(100, 75))][..]));
-        // No longer needed: first it is not in force, and recorded once clients have no more.
+        // No longer needed: first the ceiling in force is lowered. The record follows once clients have no more.
         note(&mut ceilings, (61, 61), 70);
         assert_eq!((ceilings.take_record(at(20)), of(&ceilings)), (None, (100, 75)));
         note(&mut ceilings, (61, 61), 70);

@@ -1,4 +1,4 @@
-//! What a client demands of a bucket, by its reports.
+//! The demand of a client for a bucket, from its reports.
 
 use super::terms::millihits;
 
@@ -11,7 +11,7 @@ pub struct Usage {
     pub allowed: u64,
     /// Requests that it denied.
     pub denied: u64,
-    /// Whether it has just made the bucket, so that it may have no assignment: one that was sent before is ignored, if an
+    /// Whether the client has just made the bucket. It then may have no assignment: it ignores an assignment that was sent before, if an
     /// abandonment made it forget the bucket meanwhile.
     pub is_first: bool,
 }
@@ -26,19 +26,19 @@ impl Usage {
 /// Demand, in thousandths of a request per second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Claim {
-    /// Average over the reports that differ by chance only.
+    /// Average over reports that differ only by chance.
     pub(super) average: u64,
-    /// What is to be assigned for it.
+    /// The rate to assign for it.
     pub(super) wanted: u64,
 }
 
 impl Claim {
-    /// Of a client whose demand is not known yet.
+    /// The claim of a client whose demand is not known yet.
     pub(super) fn guess(wanted: u64) -> Self {
         Self { average: 0, wanted }
     }
 
-    /// Takes in a report of the last `elapsed` nanoseconds.
+    /// Takes a report about the last `elapsed` nanoseconds.
     pub(super) fn measure(&mut self, usage: Usage, elapsed: u64) {
         let count = usage.allowed.saturating_add(usage.denied);
         let measured = millihits(count, elapsed.max(SECOND / 10));
@@ -50,7 +50,7 @@ impl Claim {
         } else {
             measured
         };
-        // A report of a rise that has many denials is, at times, of an interval in which demand rose.
+        // If a rise has many denials, demand may have risen in the middle of the reported interval.
         let is_short = rises && usage.denied > usage.allowed / 4 + 2;
         self.wanted = match is_short {
             true => measured.saturating_mul(2),

@@ -2,7 +2,7 @@
 
 use crate::PeerId;
 
-/// Tokens that clients of each peer gave up, and that have not drained: thousandths.
+/// Thousandths of tokens that clients of each peer gave up and that have not drained.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Debts(Vec<(PeerId, u64)>);
 
@@ -26,7 +26,7 @@ impl Debts {
         }
     }
 
-    /// Of a sum that has drained, each has its part.
+    /// Drains all tokens from a sum of `before` to `after`: those of each peer in proportion.
     pub(super) fn drain(&mut self, before: u64, after: u64) {
         if after < before {
             for (_, debt) in &mut self.0 {

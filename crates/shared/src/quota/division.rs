@@ -17,21 +17,21 @@ use tidegate_core::{
     limit::Timestamp,
 };
 
-/// The most time for which those that get nothing wait for those that have a share, in lives of an assignment.
+/// If there are more clients than shares, a client keeps its share for this many lives of an assignment.
 const LIVES_PER_TURN: u32 = 4;
 
 impl Bucket {
-    /// What clients may have in force.
+    /// Sum of what may be in force at clients, those that have left included.
     pub(super) fn in_force(&self) -> Part {
         self.remnants.iter().map(Remnant::part).chain([self.assigned()]).sum()
     }
 
-    /// What clients that report may have in force.
+    /// Sum of what may be in force at clients that report.
     pub(super) fn assigned(&self) -> Part {
         self.members.iter().map(|member| member.counted.part()).sum()
     }
 
-    /// Ends what has ended, and drains the tokens that were given up before.
+    /// Ends what has ended, and drains tokens that were given up before.
     pub(super) fn settle_rates(&mut self, rates: &mut Rates, settings: &Settings, now: Timestamp) {
         rates.drain(&mut self.debts, now);
         for Remnant { peer, tokens, .. } in self.remnants.extract_if(.., |remnant| remnant.end <= now) {
@@ -43,7 +43,7 @@ impl Bucket {
         }
     }
 
-    /// Divides the rate anew. Expects that it was settled at this time. Returns whether all clients have what they are to have.
+    /// Divides the rate anew. Expects [`Self::settle_rates`] at the same time. Returns whether all clients have their targets.
     pub(super) fn divide_rates(
         &mut self,
         rates: &mut Rates,
@@ -82,11 +82,11 @@ impl Bucket {
             clients,
             has_former,
             tokens_of_new: u32::try_from(free_tokens / new.max(1)).unwrap_or(u32::MAX),
-            // What no client demands stays where it is, except for a part that is kept free for new clients.
+            // Clients keep rates that nobody demands, except for a part that is kept free for new clients.
             is_short: growth > free
                 || free < level.unclaimed / 4
                 || in_force + level.direct(direct) > divisible,
-            // Those that are to come find nothing.
+            // New clients would find none.
             has_few_tokens: free_tokens < rates.tokens_of_each(clients).into(),
             is_in_part: self.part.is_some(),
         };
@@ -110,7 +110,7 @@ impl Bucket {
         is_met
     }
 
-    /// What clients need of a limit, if they may have all of it.
+    /// The ceiling that clients need if they may have all of a limit.
     pub(super) fn needed_of(&self, rates: &Rates) -> Ceiling {
         let limit = rates.of_limit();
         let remnants = self.remnants.iter().map(|remnant| remnant.rate).fold(0, u64::saturating_add);
@@ -129,14 +129,15 @@ impl Bucket {
         if !self.has_former() {
             return Ceiling::least(needed, needed);
         }
-        // Tokens of the former process are not free before its end, and each client needs some.
+        // Tokens of the former process are not free before its end, and each new client needs some.
         let new = self.members.iter().filter(|member| !member.is_assigned).count() as u64;
         let of_new = new.min(LIMIT_PER_NEW).saturating_mul(rates.terms.burst / LIMIT_PER_NEW);
         let tokens = hundredths(self.in_force().burst.saturating_add(of_new), rates.terms.burst);
         Ceiling::least(needed, needed.max(tokens))
     }
 
-    /// The rate that each client is to have of a rate, a part of which requests to servers demand, and the level of the division.
+    /// The target of each client, and the level of the division. `rate` is the pair of what requests to servers demand, and the rate to
+    /// divide.
     fn targets(
         &self,
         seats: &Seats,
@@ -161,7 +162,7 @@ impl Bucket {
         (members().map(target).collect(), level)
     }
 
-    /// Rates that clients are to get beyond what may be in force.
+    /// Sum of the rates by which targets exceed what may be in force.
     fn growth(&self, targets: &[u64], mut peers: Option<&mut Peers>) -> u64 {
         self.members.iter().zip(targets).fold(0, |growth: u64, (member, target)| {
             let more = target.saturating_sub(member.counted.rate);
@@ -172,7 +173,7 @@ impl Bucket {
         })
     }
 
-    /// The clients that can have a share at once. Takes the next turn if it is time.
+    /// The clients that have a share at once. Moves on to the next clients when it is time.
     fn seats(
         &self,
         rates: &mut Rates,
@@ -204,7 +205,7 @@ impl Bucket {
     }
 }
 
-/// The clients that can have a share, by index; none if all can.
+/// Whether each client, by index, has a share; none if all have.
 struct Seats(Option<Vec<bool>>);
 
 impl Seats {

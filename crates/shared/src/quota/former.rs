@@ -1,4 +1,4 @@
-//! What a process knows of the assignments of the one before it, which may be in force for one life of an assignment after its start.
+//! What a process knows of the assignments of the process before it. They may be in force for one life of an assignment after its start.
 
 use super::{
     Reporter, Settings,
@@ -12,35 +12,35 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tidegate_core::{algorithm::Assigned, limit::Timestamp};
 
-/// What is known of the assignments of a former process.
+/// Knowledge of the assignments of a former process.
 #[derive(Clone, Debug, Default)]
 pub enum Former {
     /// Nothing: all of each limit may have been assigned.
     #[default]
     Unknown,
-    /// It recorded nothing, and has assigned no more than such a process does: [`Reporter::unrecorded`].
+    /// It recorded nothing, and assigned at most what a process without records does: [`Reporter::unrecorded`].
     Unrecorded,
-    /// It assigned this much of limits at most, and [`Ceiling::MIN`] of others.
+    /// It assigned at most this much of the limits of these rules, and [`Ceiling::MIN`] of others.
     Recorded(HashMap<RuleId, Ceiling, RandomState>),
-    /// The same, or more of limits of which [`Reporter::unrecorded`] is more: a process before it recorded nothing.
+    /// As `Recorded`, but at least [`Reporter::unrecorded`] of each limit, because a process before it recorded nothing.
     RecordedOrUnrecorded(HashMap<RuleId, Ceiling, RandomState>),
-    /// It stopped in order: counters have what it had assigned.
+    /// It stopped in order: the counters have what it had assigned.
     InCounters,
 }
 
 impl Former {
-    /// Whether what was assigned is not known exactly.
+    /// Whether only an upper bound of what was assigned is known.
     pub fn is_estimate(&self) -> bool {
         !matches!(self, Self::InCounters)
     }
 
-    /// Time from which on the counters have all that is assigned, of a process that began at `began`: until then a client that has not reported
-    /// yet may have more of the former process.
+    /// Time from which on the counters have all that is assigned, if the process began at `began`. Until then, a client that has not
+    /// reported yet may have more from the former process.
     pub fn in_counters_from(&self, settings: &Settings, began: Timestamp) -> Timestamp {
         if self.is_estimate() { settings.learned(began) } else { Timestamp::EPOCH }
     }
 
-    /// What it may have assigned of a bucket until `end`; the counter has this for clients.
+    /// What it may have assigned of a bucket until `end`. The counter has `assigned` for clients.
     pub(super) fn remnant(
         &self,
         kind: &Kind,
@@ -66,12 +66,12 @@ impl Former {
 }
 
 impl Rates {
-    /// A part of what can be divided.
+    /// A part of the divisible rate and of the burst.
     fn part(&self, Ceiling { rate, burst }: Ceiling) -> (u64, u64) {
         (rate.of(self.of_limit()), burst.of(self.terms.burst))
     }
 
-    /// What a counter has for clients, as a rate and a burst for which it holds no less.
+    /// What a counter has for clients, as a rate and a burst. The counter holds no less for them.
     fn of_counter(&self, Assigned { held, rate, .. }: Assigned) -> (u64, u64) {
         let tokens = held.min(self.terms.burst);
         let in_span = match self.terms.accrues {

@@ -1,4 +1,4 @@
-//! The share of one client in a division, as far as there are means.
+//! The share of one client in a division, limited by what is free.
 
 use super::{
     Push, Settings,
@@ -9,36 +9,36 @@ use super::{
 };
 use tidegate_core::limit::Timestamp;
 
-/// The part of a rate by which it differs at least from one that is sent for the difference alone.
+/// A changed share is sent ahead of its renewal only if its rate differs by more than one part of so many.
 const RATE_PER_STEP: u64 = 128;
 
-/// A client that has more than it demands, by one part of so many, gets more when its share is renewed.
+/// A client with one part of so many more than it demands, or with even more, grows only when its share is renewed.
 const WANTED_PER_SPARE: u64 = 16;
 
-/// What there is for shares that grow.
+/// What is free for shares that grow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Means {
-    /// Rates that shares are to get beyond what may be in force.
+    /// Sum of the rates by which shares are to exceed what may be in force.
     pub(super) growth: u64,
     /// The rate that is free.
     pub(super) free: u64,
     /// Tokens that are free.
     pub(super) free_tokens: u64,
-    /// The number of clients by which bursts are divided.
+    /// The number of clients among which bursts are divided.
     pub(super) clients: usize,
     /// Whether assignments of a former process may be in force.
     pub(super) has_former: bool,
-    /// The most tokens of a client that has none, while assignments of a former process are in force: others need some too.
+    /// The most tokens of a client without an assignment, while assignments of a former process are in force: others need some too.
     pub(super) tokens_of_new: u32,
-    /// Whether shares that are larger than they are to be shrink at once.
+    /// Whether shares above their target shrink at once.
     pub(super) is_short: bool,
     pub(super) has_few_tokens: bool,
-    /// Whether it is the division of a part that this server has of a bucket.
+    /// Whether a server's part of a bucket is divided.
     pub(super) is_in_part: bool,
 }
 
 impl Means {
-    /// Whether a client may have a larger share of a former process than it would be sent. A new one has none.
+    /// Whether a client should keep its share of a former process, because it would be sent less. New clients have no such share.
     pub(super) fn waits_for_former(&self, member: &Member, target: u64, peers: Option<&Peers>) -> bool {
         let needed = if member.is_bare { 1 } else { member.claim.wanted };
         let is_short =
@@ -46,21 +46,21 @@ impl Means {
         self.has_former && !member.is_assigned && is_short()
     }
 
-    /// The rate of a client whose rate is to be `target`.
+    /// The rate of a client with this target.
     fn rate(&self, member: &Member, target: u64, is_due: bool, peers: Option<&Peers>) -> u64 {
         let rate = member.share.rate;
         let is_short = self.is_short || peers.is_some_and(|peers| peers.is_short(member));
-        // A share that is sent anyway changes by any difference.
+        // A share that is sent anyway may change by any difference.
         let step = if is_due { 0 } else { rate / RATE_PER_STEP };
         if self.has_former && target <= rate {
-            // Others may still have more than this one would give up for them. What it does not demand is of use to them.
+            // Other clients may have more in force than this client would give up for them. Only what it does not demand is of use to them.
             let kept = target.max(member.claim.wanted).min(rate);
             if is_short && !member.is_pending() && rate - kept > step { kept } else { rate }
         } else if target > rate
             && !is_due
             && rate > member.claim.wanted.saturating_add(member.claim.wanted / WANTED_PER_SPARE)
         {
-            // It has more than it demands, and reports before it can need the rest.
+            // The client has more than it demands, and reports before it can need the rest.
             rate
         } else if target > rate {
             let more = target.saturating_sub(member.counted.rate);
@@ -79,32 +79,34 @@ impl Means {
         }
     }
 
-    /// The tokens of a client with this rate, of which `each` with that rate is to have so many.
+    /// The tokens of a client with this rate. `each` is the number that every client with the rate is to have.
     fn tokens(&mut self, member: &Member, rate: u64, each: u32, peers: Option<&Peers>) -> u32 {
         let each = peers.map_or(each, |peers| each.min(peers.tokens_max(member)));
         let each = if self.has_former && !member.is_assigned { each.min(self.tokens_of_new) } else { each };
         match member.share.tokens {
             _ if rate == 0 => 0,
-            // Each change has to be paid for.
+            // Each change of tokens has a cost.
             tokens if tokens > each + each / if self.has_few_tokens { 8 } else { 2 } => each,
             tokens if tokens > 0 && each < self.larger(tokens) => tokens,
             tokens => {
                 let more = u64::from(each.saturating_sub(member.counted.tokens)).min(self.free_tokens);
                 let more = peers.map_or(more, |peers| more.min(peers.free_tokens(member)));
                 self.free_tokens -= more;
-                // All that is free, or all that it may have in force already.
+                // All that is free, or all that the client may have in force already.
                 (member.counted.tokens + more as u32).min(each).max(tokens)
             }
         }
     }
 
-    /// Tokens that are worth a change to more. The burst of a part grows little by little, as hits drain that other servers gave up.
+    /// The least number of tokens that is worth a change to more. The burst of a part grows little by little, as hits drain that other
+    /// servers gave up.
     fn larger(&self, tokens: u32) -> u32 {
         tokens.saturating_add(if self.is_in_part { tokens.div_ceil(4) } else { tokens })
     }
 }
 
-/// Sends a client the share that it is to have, as far as there are means, if that is a change or due. Returns whether it has it.
+/// Sends a client a share as near to its target as what is free allows, if the share has changed or its renewal is due. Returns whether the
+/// client has what it needs.
 pub(super) fn assign(
     member: &mut Member,
     target: u64,

@@ -1,12 +1,12 @@
 //! One client's part of one bucket: what it was sent last, and what it may have in force.
 //!
-//! Invariant: whatever the client has in force, of the assignments that it was sent, is no more than `counted`.
+//! Invariant: of all assignments that the client was sent, at most `counted` is in force.
 
 use super::{Part, Settings, StreamId, claim::Claim, push::Reporter, send_times::SendTimes};
 use crate::PeerId;
 use tidegate_core::limit::Timestamp;
 
-/// The most shares of clients that have left, before those of all peers are added up.
+/// The most shares of former clients that are listed by peer. Beyond, those of all peers are added up.
 const REMNANTS_MAX: usize = 1_024;
 
 /// What a client may admit. Packed: there are many.
@@ -19,8 +19,8 @@ pub(super) struct Share {
     pub(super) tokens: u32,
 }
 
-/// Memory of a client of a bucket, without its name: its share, its places in tables, what peers of a slice spent, and an assignment that
-/// waits. No less than the allocator takes: `tests/it/rlqs_bounds.rs` compares it with the memory of the process.
+/// Memory of a client of a bucket, without its name: its share, its places in tables, what peers of a slice spent, and an assignment in a
+/// queue. No less than the allocator takes: `tests/it/rlqs_bounds.rs` compares it with the memory of the process.
 pub const SUBSCRIPTION_BYTES: usize = size_of::<Member>() + 250;
 
 /// A client that reports a bucket.
@@ -38,7 +38,7 @@ pub(super) struct Member {
     pub(super) counted: Share,
     /// Times of its assignments, if `is_assigned`.
     pub(super) sent: SendTimes,
-    /// Number of its assignments. Begins anew after so many, when none of the former ones can be on its way.
+    /// Number of its assignments. It wraps around after so many that none of the former ones can be on its way.
     pub(super) salt: u16,
     /// Reports without a request since the last one with any.
     pub(super) idle: u8,
@@ -46,7 +46,7 @@ pub(super) struct Member {
     pub(super) is_assigned: bool,
     /// Whether it reported since the last assignment.
     pub(super) is_heard: bool,
-    /// Whether it may have none, although one was sent: it has made the bucket anew.
+    /// Whether it may have no assignment although one was sent, because it has made the bucket anew.
     pub(super) is_bare: bool,
     /// Whether its demand was measured.
     pub(super) is_measured: bool,
@@ -57,7 +57,7 @@ pub(super) struct Member {
 /// A share of a client that has left, or of a former process: it is in force until its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Remnant {
-    /// Its peer; none if that is not bounded.
+    /// Its peer; none if the peer is not bounded.
     pub(super) peer: PeerId,
     /// Whether a former process may have assigned it.
     pub(super) is_former: bool,
@@ -85,7 +85,7 @@ impl Member {
         Self::begin_anew((reporter.stream, reporter.place), reporter.peer_to_bound(), claim, now)
     }
 
-    /// A client that has nothing.
+    /// A client without an assignment.
     pub(super) fn begin_anew(
         (stream, place): (StreamId, u32),
         peer: PeerId,
@@ -111,7 +111,7 @@ impl Member {
         }
     }
 
-    /// The end of what it was sent last.
+    /// The end of its last assignment.
     pub(super) fn end(&self, settings: &Settings) -> Timestamp {
         self.sent.last().saturating_add(settings.ttl + settings.round_trip)
     }
@@ -154,12 +154,12 @@ impl Member {
         self.salt = self.salt.wrapping_add(1);
     }
 
-    /// Whether a report that arrives now shows that it has received the last assignment.
+    /// Whether a report that arrives now shows that the client has received the last assignment.
     pub(super) fn has_last_by(&self, now: Timestamp, settings: &Settings) -> bool {
         self.is_assigned && now.since(self.sent.changed()) >= settings.round_trip
     }
 
-    /// Whether all that a report that arrives now counts was decided by the last assignment; the one before arrived at that time.
+    /// Whether the last assignment decided all requests of a report that arrives now. `former_report` is when the report before it arrived.
     pub(super) fn had_last_since(&self, former_report: Timestamp, settings: &Settings) -> bool {
         self.is_assigned && former_report.since(self.sent.changed()) >= 2 * settings.round_trip
     }
@@ -187,7 +187,7 @@ impl Member {
         tokens.into()
     }
 
-    /// What stays when it leaves.
+    /// The share that stays in force after it leaves.
     pub(super) fn remnant(&self, settings: &Settings) -> Remnant {
         let end = if self.is_assigned { self.end(settings) } else { self.sent.outlasted() };
         let Share { rate, tokens } = self.counted;
@@ -200,13 +200,13 @@ impl Member {
         }
     }
 
-    /// Whether it goes on by an assignment of another server: that has a part of its own for it, and is sent nothing before.
+    /// Whether the client goes on by an assignment of another server. That server has a part for the client, which is sent nothing before.
     pub(super) fn is_served_elsewhere(&self, settings: &Settings, now: Timestamp) -> bool {
         self.has_former && !self.is_assigned && now.since(self.sent.last()) < settings.ttl / 2
     }
 
-    /// Whether what it was sent is to be sent once more, so that it does not end. An assignment that has ended would be a new one for the
-    /// client, whose bucket is full again.
+    /// Whether its last assignment is to be sent once more, so that it does not end. If it ended, the client would take the same assignment
+    /// for a new one, with a full bucket.
     pub(super) fn is_due(&self, settings: &Settings, now: Timestamp) -> bool {
         let age = now.since(self.sent.last());
         let is_renewable = age >= settings.ttl / 4 && age + settings.round_trip < settings.ttl;
@@ -219,8 +219,8 @@ impl Remnant {
         Part { rate: self.rate, burst: self.tokens }
     }
 
-    /// Adds one to others. Those of a peer that end within the same second are one, and those of all peers if there are very many, so that
-    /// their number is bounded.
+    /// Adds a remnant to others. Remnants of a peer that end within the same second are merged, and those of all peers if there are very
+    /// many, so that their number is bounded.
     pub(super) fn add_to(mut self, remnants: &mut Vec<Self>) {
         if remnants.len() >= REMNANTS_MAX {
             self.peer = PeerId::NONE;

@@ -8,25 +8,27 @@
 //!   Tokens | DenyAll | Abandon ◀──────────                                       a rate and a burst, or held hits
 //! ```
 //!
-//! **What always holds.** Requests to the server and those that clients admit keep the limit together. Clients acknowledge nothing, so
-//! a share counts until it has certainly ended: another one has been received (a report arrives a round trip after it was sent, or
-//! the connection acknowledges it: [`Quota::acknowledge`]), or its time to live is over. Others grow only into what has ended.
+//! **What always holds.** Requests to the server, and requests that clients admit, keep the limit together. Clients acknowledge nothing, so
+//! a share counts until it has certainly ended. It has ended if its time to live is over, or if another share has been received: a report
+//! arrives a round trip after that one was sent, or the connection acknowledges it ([`Quota::acknowledge`]). Other shares grow only into
+//! what has ended.
 //!
-//! - Rates ([`rates`]): shares add up to the rate that the counter has for clients, buckets to its burst. The counter counts that
-//!   rate as time passes, and the burst as hits of the present, whether they are spent or not.
-//! - Long windows, those of few hits, and slow buckets ([`slices`]): clients get slices of the hits that are left, or of those that this
-//!   server has of them.
-//! - What a former process may have assigned counts for one time to live ([`Former`]): what counters have after a stop in order, what it
-//!   recorded, or a stated part ([`ceilings`]). Clients of it get what they certainly had of that, by what they admitted, and the rest is divided.
+//! - Rates ([`rates`]): shares add up to the rate that the counter has for clients, and their buckets to its burst. The counter counts the
+//!   rate as time passes. It counts the burst as hits of the present, whether they are spent or not.
+//! - Long windows, windows of few hits, and slow buckets ([`slices`]): clients get slices of the hits that are left, or of this server's
+//!   part of them.
+//! - What a former process may have assigned counts for one time to live ([`Former`]). It is in the counters after a stop in order;
+//!   otherwise it is what the process recorded, or a stated part ([`ceilings`]). Its clients get what they certainly had of that, as what
+//!   they admitted shows, and the rest is divided.
 //! - A client whose stream has ended has its share until the end of its last assignment.
-//! - Where several servers share the counter in a store, each has a part of the limit, of its clients only ([`part`]): the store counts all
-//!   parts, and a server divides its own as it does a limit that changes ([`server_part`]). A part outlives what is assigned of it.
-//! - Where the rules have `max_share`, the clients of one peer have no more than that part ([`peers`]), whatever they report.
+//! - If several servers share the counter in a store, each has a part of the limit, for its own clients ([`part`]). The store counts all
+//!   parts. A server divides its part as it does a limit that changes ([`server_part`]). A part outlives what is assigned of it.
+//! - If the rules have `max_share`, the clients of one peer have no more than that part ([`peers`]), whatever they report.
 //!
-//! Two things are taken for granted. What is sent on a stream is received in order and within the round trip of the settings, or
-//! neither it nor what is sent after it is received: close a stream that cannot be written to. Reports likewise: hits of slices count
-//! when they are reported, or when the stream has ended. And a client admits nothing without an
-//! assignment: set `no_assignment_behavior` and `expired_assignment_behavior` to deny.
+//! There are two assumptions. What is sent on a stream is received in order and within the round trip of the settings, or neither it nor
+//! what follows is received: close a stream that cannot be written to. The same holds for reports: hits of slices count when they are
+//! reported, or when the stream has ended. And a client admits nothing without an assignment: set `no_assignment_behavior` and
+//! `expired_assignment_behavior` to deny.
 //!
 //! The reasons are in docs/decisions/0011-quota-is-carved-out-of-the-counter.md.
 
@@ -90,7 +92,7 @@ use tidegate_core::{
     store::Key,
 };
 
-/// Reason why a report of a bucket is not taken in.
+/// The reason why a report of a bucket is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
     /// The limit cannot be divided.
@@ -102,28 +104,28 @@ pub enum Refusal {
         /// The bound.
         max: usize,
     },
-    /// The memory for buckets and their clients is used up, or the half of it that one peer may have.
+    /// The memory for buckets and their clients is used up, or one peer has half of it.
     #[error("the memory of quotas is used up")]
     NoMemory,
-    /// There are as many counters as the store can have.
+    /// There are as many counters as the limiter can have.
     #[error("there is no room for the counter of the bucket")]
     NoCounter,
 }
 
-/// The most clients of a bucket that are prefetched before its division; the processor prefetches the rest of more.
+/// The most clients of a bucket that are prefetched before its division. If there are more, the processor prefetches the rest.
 const MEMBERS_AHEAD: usize = 16;
 
-/// The number of assignments after which no other bucket is divided until they are returned, so that they take little memory.
+/// After so many assignments no other bucket is divided until they are returned, so that they take little memory.
 const PUSHES_MAX: usize = 20_000;
 
-/// The clients of one server, and what they are assigned.
+/// The clients of one server, and their assignments.
 pub struct Quota {
     settings: Settings,
     /// This server, if counters may be in a store that several servers share.
     server: Option<NodeId>,
     /// Whether a former process had the same number.
     resumes: bool,
-    /// What a former process may have assigned, and the end of it.
+    /// Knowledge of what a former process may have assigned. All of it has ended at `learned`.
     former: Former,
     learned: Timestamp,
     ceilings: Ceilings,
@@ -131,17 +133,17 @@ pub struct Quota {
     buckets: Buckets,
     /// Time of the last look at all buckets.
     looked: Timestamp,
-    /// What is to be sent.
+    /// Assignments to send.
     pushes: Vec<Push>,
     subscriptions: usize,
     memory: FairBound,
-    /// Of all buckets, as of the last division of each.
+    /// Sum over all buckets, each as of its last division.
     in_force: Part,
     counts: QuotaCounts,
 }
 
 impl Quota {
-    /// For a process that began at `began`.
+    /// Quota of a process that began at `began`.
     pub fn new(settings: Settings, began: Timestamp) -> Self {
         debug_assert!(settings.ttl + settings.round_trip <= send_times::LIFE_MAX, "times of assignments fit");
         Self {
@@ -162,12 +164,12 @@ impl Quota {
         }
     }
 
-    /// With counters in a store that several servers share.
+    /// Has some counters in a store that several servers share.
     pub fn with_store(self, server: NodeId) -> Self {
         Self { server: Some(server), ..self }
     }
 
-    /// Resumes what a process with the same number had in the store, which has ended.
+    /// Resumes the parts in the store of a process with the same number, which has ended.
     pub fn resuming(self, resumes: bool) -> Self {
         Self { resumes, ..self }
     }
@@ -177,17 +179,17 @@ impl Quota {
         &self.settings
     }
 
-    /// The memory that buckets and clients take. What a client takes beside its place here is taken by the caller.
+    /// The memory that buckets and clients take. The caller adds what it stores for a client.
     pub fn memory(&self) -> &FairBound {
         &self.memory
     }
 
-    /// The memory, for what the caller takes of it.
+    /// The memory, for amounts that the caller adds.
     pub fn memory_mut(&mut self) -> &mut FairBound {
         &mut self.memory
     }
 
-    /// Takes in what a stream reports of one bucket; its first report is a subscription. The charge is that of a request with the
+    /// Takes a report of a stream about one bucket; its first report is a subscription. `charge` is the charge of a request with the
     /// entries of the bucket: see [`Pinned::grantable`].
     pub fn report(
         &mut self,
@@ -214,7 +216,7 @@ impl Quota {
         Ok(())
     }
 
-    /// Takes in a report of a bucket that the stream has reported before, by the same rules. Returns false if it needs the charge.
+    /// Takes a report of a bucket that the stream has reported before under the same rules. Returns false if the charge is needed.
     pub fn report_again(
         &mut self,
         rules: &Pinned<'_>,
@@ -232,7 +234,7 @@ impl Quota {
         true
     }
 
-    /// The bucket of a counter, which is added if it is new, and follows changed rules. A new one counts to the peer until it is removed.
+    /// The bucket of a counter. Adds it if it is new, and applies changed rules. A new bucket counts for the peer until it is removed.
     fn bucket_of(
         &mut self,
         charge: &LeasableCharge<'_>,
@@ -250,7 +252,7 @@ impl Quota {
                     return Err(Refusal::NoMemory);
                 }
                 let mut bucket = Box::new(Bucket::new(charge, reporter, self.server, &moment)?);
-                // Divisions change the counter: it has to exist.
+                // Divisions change the counter, so it has to exist.
                 if bucket.part.is_none() {
                     let assigned = |algorithm: &Algorithm, leased: &mut Leased| {
                         leased.expire(algorithm, now);
@@ -297,7 +299,7 @@ impl Quota {
         Ok(membership)
     }
 
-    /// Takes in a report of a client of a bucket.
+    /// Takes a report of a client of a bucket.
     fn take_in(
         &mut self,
         Membership { bucket: number, index, .. }: Membership,
@@ -321,13 +323,13 @@ impl Quota {
         }
     }
 
-    /// Prefetches what reports of these buckets of a client change.
+    /// Prefetches what reports of a client about these buckets change.
     pub fn prefetch(&self, stream: StreamId, places: impl Iterator<Item = u32> + Clone) {
         self.buckets.prefetch(places.filter_map(|place| self.streams.get(stream, place)));
     }
 
-    /// Notes that a client has certainly received, and acts on, everything that was returned by [`Quota::poll`] until `sent`: its
-    /// transport acknowledged it. Without acknowledgements reports show the same, later.
+    /// Notes that a client has certainly received everything that [`Quota::poll`] returned until `sent`, and acts on it: its transport
+    /// acknowledged it. Without acknowledgements, reports show the same later.
     pub fn acknowledge(&mut self, stream: StreamId, sent: Timestamp, now: Timestamp) {
         self.buckets.prefetch(self.streams.changed(stream));
         self.streams.acknowledge(stream, |Membership { bucket, index, .. }| {
@@ -336,7 +338,7 @@ impl Quota {
         });
     }
 
-    /// Whether a client reports a bucket by this number.
+    /// Whether a client reports a bucket with this number.
     pub fn is_subscribed(&self, stream: StreamId, place: u32) -> bool {
         self.streams.get(stream, place).is_some()
     }
@@ -347,7 +349,7 @@ impl Quota {
         self.buckets.get(number).map(|bucket| bucket.key)
     }
 
-    /// Ends the subscription of a bucket. What the client has of it counts until its end.
+    /// Ends the subscription of a bucket. The client's share of it counts until its end.
     pub fn unsubscribe(&mut self, stream: StreamId, place: u32) {
         let Some(Membership { bucket, index, .. }) = self.streams.remove(stream, place) else { return };
         let moved = self.buckets.change(bucket, |bucket| {
@@ -361,7 +363,7 @@ impl Quota {
         }
     }
 
-    /// Ends the subscriptions of a stream that is closed. The client has what it was assigned until its end.
+    /// Ends the subscriptions of a closed stream. The client keeps its assignments until their end.
     pub fn close(&mut self, stream: StreamId) {
         for place in self.streams.places(stream) {
             self.unsubscribe(stream, place);
@@ -369,8 +371,8 @@ impl Quota {
         self.streams.close(stream);
     }
 
-    /// Divides what is due, and returns what is to be sent. To be called after reports, and once a second at least; again if it returns
-    /// anything, since there may be more.
+    /// Divides the buckets that are due, and returns assignments to send. Call it after reports, at least once a second, and again if it
+    /// returned anything, as there may be more.
     pub fn poll(&mut self, rules: &Pinned<'_>, now: Timestamp) -> Vec<Push> {
         if now.since(self.looked) >= self.settings.round_trip {
             self.looked = now;
@@ -412,7 +414,7 @@ impl Quota {
         self.pushes()
     }
 
-    /// What is to be sent by now, of reports too.
+    /// Assignments to send now, including those that follow from reports.
     pub fn pushes(&mut self) -> Vec<Push> {
         let pushes = std::mem::take(&mut self.pushes);
         for push in pushes.iter().filter(|push| !push.is_renewal) {
@@ -422,7 +424,7 @@ impl Quota {
         pushes
     }
 
-    /// Removes a bucket that no client has. What was held for clients counts as spent now.
+    /// Removes a bucket without clients. Hits held for clients count as spent now.
     fn remove(&mut self, number: BucketNumber, rules: &Pinned<'_>, now: Timestamp) {
         let Some(bucket) = self.buckets.remove(number) else { return };
         self.in_force = self.in_force.minus(bucket.summed);

@@ -1,4 +1,4 @@
-//! What a server that shares a store has of a bucket, and the messages by which it changes that.
+//! The part of a bucket that a server has in a shared store, and the messages that change it.
 
 #[cfg(doc)]
 use super::settings::PART_LIFE;
@@ -6,7 +6,7 @@ use crate::lease::NodeId;
 use std::iter::Sum;
 use tidegate_core::{algorithm::Algorithm, store::Key};
 
-/// A part of a bucket, such as that of a server, or what clients may have in force.
+/// A part of a bucket. Examples: the part of a server, and what may be in force at clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Part {
     /// Thousandths of a hit per second.
@@ -39,8 +39,8 @@ impl Sum for Part {
     }
 }
 
-/// The burst that a server declares if it does not know its part. It keeps what the store has recorded for it; a store without its keys has
-/// recorded nothing.
+/// The burst that a server declares if it does not know its part. The server then keeps the part that the store has recorded for it. A
+/// store without its keys has recorded nothing.
 pub const KNOWN_BURST: u64 = u64::MAX;
 
 /// Request of a server for its part.
@@ -48,28 +48,29 @@ pub const KNOWN_BURST: u64 = u64::MAX;
 pub struct PartRequest {
     /// The server.
     pub server: NodeId,
-    /// Number of the request: rises.
+    /// Number of the request, ascending.
     pub sequence: u64,
-    /// What it keeps of its part: all that its clients may have in force, and more if it does not shrink.
+    /// The part that the server keeps: all that may be in force at its clients, and more if it does not shrink.
     pub kept: Part,
-    /// Hits of bursts that it has given up so far, and that may have been spent.
+    /// Hits of bursts that the server has given up so far, and that may have been spent.
     pub spent: u64,
-    /// The part of these that the store has counted, by the last response; none if there was none: whatever the store has of this server may
-    /// have been spent.
+    /// The part of `spent` that the store has counted, by the last response. None before the first response: whatever the store has of this
+    /// server may have been spent.
     pub acknowledged: Option<u64>,
-    /// What its part is to be.
+    /// The part that it should get.
     pub wanted: Part,
     /// The highest rate of all parts together.
     pub rate_max: u64,
-    /// Microseconds for which each hit of the rate counts, of a window; 0 where the rate counts as time passes.
+    /// In a window, microseconds for which each hit of the rate counts. 0 if the rate counts as time passes.
     pub span: u64,
-    /// Demand of its clients, in thousandths of a hit per second; of a limit that is divided by slices, hits in the time for which these last.
+    /// Demand of its clients, in thousandths of a hit per second. For a limit that is divided by slices: hits in the time for which a slice
+    /// lasts.
     pub demand: u64,
     /// Number of its clients.
     pub clients: u64,
 }
 
-/// A request for the part of a counter that counts by an algorithm.
+/// A request for the part of a counter, with the counter's algorithm.
 #[derive(Clone, Debug)]
 pub struct PartCall {
     /// Key of the counter.
@@ -83,26 +84,28 @@ pub struct PartCall {
 /// Response of the store.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PartGrant {
-    /// What the server has from now on, for [`PART_LIFE`].
+    /// The part of the server from now on, for [`PART_LIFE`].
     pub part: Part,
-    /// What other servers have.
+    /// The parts of other servers.
     pub others: Vec<OtherPart>,
     /// Hits by which bursts can grow.
     pub free: u64,
-    /// Hits of requests to servers since there are parts, admitted or denied; in a window from the first hit, those admitted in it.
+    /// Hits of requests to servers since there are parts, admitted or denied. In a window from the first hit, only admitted hits of this
+    /// window.
     pub exact: u64,
-    /// Hits that the holders of leases demand in one lease length.
+    /// Hits that holders of leases demand in one lease length.
     pub leased: u64,
 }
 
-/// What another server has.
+/// The part of another server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OtherPart {
     /// The part.
     pub part: Part,
     /// Microseconds until its end.
     pub ends_in: u64,
-    /// Demand of its clients, in thousandths of a hit per second; of a limit that is divided by slices, hits in the time for which these last.
+    /// Demand of its clients, in thousandths of a hit per second. For a limit that is divided by slices: hits in the time for which a slice
+    /// lasts.
     pub demand: u64,
     /// Number of its clients.
     pub clients: u64,

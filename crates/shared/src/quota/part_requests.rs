@@ -1,4 +1,4 @@
-//! Requests of a server to the store, for its parts of limits, and their responses.
+//! Requests of a server to the store for its parts of limits, and the responses.
 
 use super::{PartCall, PartGrant, Quota, bucket::Bucket, part::PartRequest};
 use tidegate_core::{limit::Timestamp, store::Key};
@@ -20,7 +20,8 @@ impl Quota {
         requests
     }
 
-    /// The last requests to the store, of a process that stops: what clients do not have is free for others. Nothing is to be sent afterwards.
+    /// The last requests to the store, of a process that stops. They free for others what clients do not have. Nothing may be sent
+    /// afterwards.
     pub fn release(&mut self, now: Timestamp) -> Vec<PartCall> {
         let mut requests = Vec::new();
         self.buckets.change_all(|bucket| {
@@ -30,7 +31,7 @@ impl Quota {
         requests
     }
 
-    /// Takes in the response to a request.
+    /// Takes the response to a request.
     pub fn accept(&mut self, bucket: Key, sequence: u64, grant: &PartGrant, now: Timestamp) {
         let Some(number) = self.buckets.number(bucket) else { return };
         let next = self.buckets.change(number, |bucket| {

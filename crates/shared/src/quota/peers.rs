@@ -1,8 +1,8 @@
-//! What the clients of one peer may have of a bucket together, where the rules bound it: false demand, many streams, streams that are
-//! opened again and again, and demand that changes with every report take no more than that from others.
+//! What the clients of one peer may have of a bucket together, if the rules bound it. False demand, many streams, streams that are opened
+//! again and again, and demand that changes with every report take no more than this part from others.
 //!
-//! Invariant: rates that may be in force of a peer, and tokens that its clients have or gave up, are no more than its part, unless the
-//! part was larger when they were assigned.
+//! Invariant: the rates that may be in force of a peer, and the tokens that its clients have or gave up, are no more than its part, unless
+//! the part was larger when they were assigned.
 
 use super::{
     allocation::Level,
@@ -15,7 +15,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tidegate_core::rules::Percent;
 
-/// What peers have of a rate, and the most that each may have.
+/// The parts of peers in a rate, and the most that each may have.
 #[derive(Debug)]
 pub(super) struct Peers {
     rate_max: u64,
@@ -30,12 +30,12 @@ struct PeerPart {
     /// Rates and tokens that may be in force.
     rate: u64,
     tokens: u64,
-    /// The rate of clients that are gone.
+    /// The rate of former clients.
     gone: u64,
     clients: usize,
     /// Division of the part among its clients.
     level: Level,
-    /// What its clients are to get beyond what may be in force.
+    /// Sum of the rates by which its clients' targets exceed what may be in force.
     growth: u64,
 }
 
@@ -46,7 +46,7 @@ impl Default for PeerPart {
 }
 
 impl Peers {
-    /// The peers of a bucket; none if each may have all of it.
+    /// The peers of a bucket. None if each peer may have all of it.
     pub(super) fn of(
         members: &[Member],
         remnants: &[Remnant],
@@ -98,7 +98,7 @@ impl Peers {
         self.peers.get(&member.peer).copied().unwrap_or_default()
     }
 
-    /// Demand of a client that counts.
+    /// The part of a client's demand that counts.
     pub(super) fn wanted(&self, member: &Member) -> u64 {
         self.part(member).level.direct(member.claim.wanted)
     }
@@ -108,14 +108,14 @@ impl Peers {
         self.part(member).level.share(member.claim.wanted).min(self.rate_max)
     }
 
-    /// Notes what a client is to get beyond what it may have in force.
+    /// Adds the rate by which a client's target exceeds what it may have in force.
     pub(super) fn note_growth(&mut self, member: &Member, growth: u64) {
         if let Some(part) = self.peers.get_mut(&member.peer) {
             part.growth = part.growth.saturating_add(growth);
         }
     }
 
-    /// Whether clients of its peer have more than they are to have together.
+    /// Whether the clients of its peer would together exceed the peer's part.
     pub(super) fn is_short(&self, member: &Member) -> bool {
         let part = self.part(member);
         part.rate.saturating_add(part.growth) > self.rate_max
@@ -126,7 +126,7 @@ impl Peers {
         self.rate_max.saturating_sub(self.part(member).rate)
     }
 
-    /// By how much its tokens may.
+    /// By how much the tokens of a client may grow.
     pub(super) fn free_tokens(&self, member: &Member) -> u64 {
         self.tokens_max.saturating_sub(self.part(member).tokens)
     }
@@ -145,7 +145,7 @@ impl Peers {
         }
     }
 
-    /// The number of clients by which bursts are divided: of a peer, no more than its part for each of others.
+    /// The number of clients among which bursts are divided. The clients of a peer count for at most its part beside the others.
     pub(super) fn clients(&self) -> usize {
         let most = |part: &PeerPart| {
             let percent = usize::from(self.share_max.get());
@@ -155,7 +155,7 @@ impl Peers {
         self.peers.values().map(most).sum()
     }
 
-    /// The clients that can have a share, if only so many can at once: of a peer, no more than its part of them.
+    /// The clients that can have a share if only `seats` clients can have one at once. A peer has at most its part of them.
     pub(super) fn eligible(&self, members: &[Member], seats: usize) -> Vec<usize> {
         let most = usize::try_from(self.share_max.of(seats as u64)).unwrap_or(usize::MAX).max(1);
         let mut of_peers: HashMap<PeerId, usize, RandomState> = HashMap::default();
@@ -167,7 +167,7 @@ impl Peers {
         (0..members.len()).filter(|index| is_eligible(&members[*index])).collect()
     }
 
-    /// What a client may have beyond what its peer has.
+    /// What a client may get without its peer exceeding its part.
     pub(super) fn free(&self, member: &Member) -> Share {
         let tokens = u32::try_from(self.free_tokens(member)).unwrap_or(u32::MAX);
         Share { rate: self.free_rate(member), tokens }

@@ -1,4 +1,4 @@
-//! What clients are sent.
+//! Assignments on their way to clients.
 
 use super::{assignment::Assignment, ceilings::RuleId};
 use crate::PeerId;
@@ -13,7 +13,7 @@ pub struct StreamId(pub u64);
 pub struct Reporter {
     /// The client.
     pub stream: StreamId,
-    /// The number of the bucket among those of the client; low numbers are used again.
+    /// The number of the bucket among those of the client. Low numbers are used again.
     pub place: u32,
     /// Its peer.
     pub peer: PeerId,
@@ -21,26 +21,26 @@ pub struct Reporter {
     pub share_max: Percent,
     /// The rule of the bucket.
     pub rule: RuleId,
-    /// The most that all clients have of the limit together where no process records what it assigns.
+    /// The most that all clients have of the limit together if no process records what it assigns.
     pub unrecorded: Percent,
 }
 
 impl Reporter {
-    /// Its peer; none if that may have all of the limit.
+    /// Its peer; none if the peer may have all of the limit.
     pub(super) fn peer_to_bound(&self) -> PeerId {
         if self.share_max == Percent::ALL { PeerId::NONE } else { self.peer }
     }
 }
 
-/// What one client is to be sent about one bucket. Those of a client are sent in order.
+/// An assignment to send to one client for one bucket. Assignments to a client are sent in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Push {
     /// The client.
     pub stream: StreamId,
     /// The number of the bucket among the client's.
     pub place: u32,
-    /// What it does from now on.
+    /// How the client decides from now on.
     pub assignment: Assignment,
-    /// Whether it is what the client was sent last.
+    /// Whether it is the assignment that the client was sent last.
     pub is_renewal: bool,
 }

@@ -1,11 +1,11 @@
 //! A rate that is divided among clients.
 //!
-//! The counter has a part for all clients together ([`Assigned`](tidegate_core::algorithm::Assigned)): a rate, and a burst. Requests to
-//! the server are decided by what is left of the limit, so that both together keep it. Of that part, clients have shares. Invariants:
+//! The counter has a part for all clients together ([`Assigned`](tidegate_core::algorithm::Assigned)): a rate, and a burst. What is left of
+//! the limit decides requests to the server, so that both together keep the limit. Clients have shares of the part. Invariants:
 //!
-//! - what clients may have in force adds up to no more than the rate of the part;
-//! - the tokens of their buckets, and those that others had shortly before, add up to no more than its burst: tokens that a client
-//!   gave up may have been spent, and are free again only when as many hits as they would have drained.
+//! - the rates that may be in force at clients add up to no more than the rate of the part;
+//! - the tokens of their buckets, and tokens that others had shortly before, add up to no more than its burst. Tokens that a client gave up
+//!   may have been spent: they are free again only when as many hits as they would have drained.
 //!
 //! Therefore all clients together admit no more than a token bucket of that rate and that burst, whatever they do.
 
@@ -24,16 +24,16 @@ use tidegate_core::{
     limit::Timestamp,
 };
 
-/// The part of the rate that is not assigned: it drains the tokens that clients gave up, and hits of requests to the server.
+/// This part of the rate is not assigned. It drains tokens that clients gave up, and hits of requests to the server.
 const RATE_PER_RESERVE: u64 = 256;
 
-/// There are tokens for one new client for so many.
+/// The burst has tokens for one new client for so many clients.
 const CLIENTS_PER_NEW: u64 = 16;
 
-/// The burst of a client lasts for one part of so many of a second, at its rate.
+/// Beyond its equal part, a client has the tokens of at most one part of so many of a second at its rate.
 const BURST_PARTS_OF_SECOND: u64 = 8;
 
-/// A client whose demand is not known needs one part of so many of a limit. It gets more as far as there is.
+/// Assumed need of a client whose demand is not known: one part of so many of the limit. It gets more if there is more.
 pub(super) const LIMIT_PER_NEW: u64 = 32;
 
 /// The state of a rate that is divided.
@@ -44,74 +44,75 @@ pub(super) struct Rates {
     pub(super) rate: u64,
     /// The burst of the part.
     pub(super) burst: u64,
-    /// Hits that the counter holds beyond the part, for clients that have nothing: they are free for the part when other hits have drained.
+    /// Hits that the counter holds beyond the part, for clients without a share. They become free for the part when other hits have
+    /// drained.
     pub(super) ahead: u64,
-    /// Thousandths of tokens that clients gave up and may have spent.
+    /// Thousandths of tokens that clients gave up and that may have been spent.
     pub(super) debt: u64,
     /// Time of the last settlement.
     settled: Timestamp,
-    /// The rate that clients had in force after the last division. Until the next one it becomes no more.
+    /// The rate in force at clients after the last division. It does not grow until the next division.
     pub(super) in_force: u64,
     pub(super) direct: Direct,
-    /// What clients may have of it together.
+    /// The most that clients may have of the limit together.
     pub(super) ceiling: Ceiling,
-    /// The most that may be divided, if the server has a part of the limit only.
+    /// The most that may be divided, if the server has only a part of the limit.
     pub(super) bound: Option<u64>,
-    /// The first of the clients that have a share if not all can have one, and the time of the next.
+    /// If not all clients can have a share: the first of those that have one, and the time at which others get theirs.
     pub(super) turn: usize,
     pub(super) turn_ends: Timestamp,
 }
 
-/// Hits of requests to the server, or all servers, and of leases.
+/// Demand of requests to the server, or to all servers, and of leases.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Direct {
-    /// Hits, admitted or denied, as the counter has them.
+    /// Hits that the counter has counted, admitted or denied.
     counted: u64,
     since: Timestamp,
     /// Thousandths of a hit per second.
     rate: u64,
-    /// Demand of the holders of leases, likewise.
+    /// Demand of the holders of leases, in the same unit.
     by_leases: u64,
     /// Whether the rate is known.
     is_measured: bool,
 }
 
 impl Direct {
-    /// Of a counter that has counted so many hits.
+    /// No demand yet, for a counter that has counted so many hits.
     pub(super) fn new(counted: u64, now: Timestamp) -> Self {
         Self { counted, since: now, rate: 0, by_leases: 0, is_measured: false }
     }
 
-    /// Takes in the number of hits so far.
+    /// Takes the number of hits so far.
     pub(super) fn measure(&mut self, counted: u64, now: Timestamp) {
         let elapsed = now.since(self.since).as_nanos() as u64;
         if elapsed < 1_000_000_000 {
             return;
         }
         let measured = millihits(counted.saturating_sub(self.counted), elapsed);
-        // Fast to rise, and slow to fall, as reports are.
+        // Rises fast and falls slowly, as the demand in reports does.
         let halves = (elapsed / 4_000_000_000).min(63) as u32;
         let fallen = (self.rate - self.rate.div_ceil(8)) >> halves;
         (self.counted, self.since, self.rate) = (counted, now, measured.max(fallen));
         self.is_measured = true;
     }
 
-    /// Takes in what the holders of leases expect to spend.
+    /// Takes what the holders of leases expect to spend.
     fn measure_leases(&mut self, leases: &[Lease]) {
         self.measure_demand(leases.iter().fold(0, |sum: u64, lease| sum.saturating_add(lease.demand)));
     }
 
-    /// Takes in what holders of leases expect to spend, as their sum in one lease length.
+    /// Takes what the holders of leases expect to spend: the sum in one lease length.
     pub(super) fn measure_demand(&mut self, demand: u64) {
         self.by_leases = millihits(demand, lease::Settings::default().length_nanos());
     }
 
-    /// Whether it is known what requests demand.
+    /// Whether the demand of requests is known.
     pub(super) fn is_measured(&self) -> bool {
         self.is_measured
     }
 
-    /// What requests to the server and leases demand.
+    /// Demand of requests to the server and of leases, in a limit with the rate `of`.
     pub(super) fn wanted(&self, of: u64) -> u64 {
         let by_requests = match self.rate {
             0 => 0,
@@ -150,13 +151,13 @@ impl Rates {
         self.bound.unwrap_or(u64::MAX).min(self.ceiling.rate.of(self.of_limit()))
     }
 
-    /// What clients may have of the limit.
+    /// The part of the limit that clients may have.
     pub(super) fn had_of_limit(&self) -> Ceiling {
         let hundredths = |part: u64, of: u64| (u128::from(part) * 100).div_ceil(u128::from(of).max(1)) as u64;
         Ceiling::least(hundredths(self.rate, self.of_limit()), hundredths(self.burst, self.terms.burst))
     }
 
-    /// What clients can be assigned beside this, so that they have no more than is recorded.
+    /// What clients can get beside `part` without exceeding the recorded ceiling.
     pub(super) fn below_ceiling(&self, Part { rate, burst: tokens }: Part) -> Share {
         let tokens = self.ceiling.burst.of(self.terms.burst).saturating_sub(tokens);
         Share {
@@ -165,7 +166,7 @@ impl Rates {
         }
     }
 
-    /// Counts tokens that a client of a peer gave up. They have not drained before.
+    /// Counts tokens that a client of a peer gave up. They begin to drain now.
     pub(super) fn give_up(&mut self, debts: &mut Debts, peer: PeerId, tokens: u64, now: Timestamp) {
         self.drain(debts, now);
         let millitokens = tokens.saturating_mul(1_000);
@@ -175,7 +176,7 @@ impl Rates {
         }
     }
 
-    /// Drains tokens that were given up, by the part of the rate that was not assigned since the last division.
+    /// Drains tokens that were given up, by the rate that was not assigned since the last division.
     pub(super) fn drain(&mut self, debts: &mut Debts, now: Timestamp) {
         let before = self.debt;
         let (spare, elapsed) = (self.rate.saturating_sub(self.in_force), now.since(self.settled).as_nanos());
@@ -185,31 +186,31 @@ impl Rates {
         self.settled = now.max(self.settled);
     }
 
-    /// The part of the burst that each client has whatever its rate, with parts for some new ones. A client whose demand is near its
-    /// share loses, by chance, one in twice as many requests as it has tokens.
+    /// The tokens that each client has at any rate. Some are left for new clients. A client whose demand is near its share loses, by
+    /// chance, one in twice as many requests as it has tokens.
     pub(super) fn tokens_of_each(&self, clients: usize) -> u32 {
         let clients = clients as u64;
         let each = (self.burst - self.burst / 4) / (clients + clients / CLIENTS_PER_NEW + 1);
         u32::try_from(each).unwrap_or(u32::MAX).max(1)
     }
 
-    /// The burst of a client with this rate: hits of an eighth of a second more than the least, as long as all together have no more
-    /// than an eighth of the whole for it.
+    /// The burst of a client with this rate: the least burst and the hits of an eighth of a second. All clients together have no more than
+    /// an eighth of the whole burst for the latter.
     pub(super) fn tokens_of(&self, rate: u64, clients: usize) -> u32 {
         let part = u128::from(self.burst / 8) * u128::from(rate) / u128::from(self.divisible().max(1));
         let of_rate = u128::from(rate / BURST_PARTS_OF_SECOND / 1_000).min(part);
         self.tokens_of_each(clients).saturating_add(u32::try_from(of_rate).unwrap_or(u32::MAX))
     }
 
-    /// Demand of a client that is not known: an equal share.
+    /// Assumed demand of a client whose demand is not known: an equal share.
     pub(super) fn guess(&self, clients: usize) -> u64 {
         self.ceiling.rate.of(self.of_limit()) / (clients as u64 + 1)
     }
 
-    /// Rate and tokens that a client of a former process certainly had, by what it admitted.
+    /// Rate and tokens that a client certainly had of a former process, as what it admitted shows.
     pub(super) fn had(&self, allowed: u64, elapsed: u64, clients: usize, settings: &Settings) -> Share {
         let tokens = self.tokens_of_each(clients);
-        // Twice what it had of a burst at most, a part of which is by its rate.
+        // It may have spent twice its burst, a part of which follows from its rate.
         let of_rate = 2 * 1_000_000_000 / BURST_PARTS_OF_SECOND;
         let longest = elapsed.saturating_add(settings.round_trip.as_nanos() as u64).saturating_add(of_rate);
         let rate = millihits(allowed.saturating_sub(2 * u64::from(tokens)), longest);
@@ -218,9 +219,9 @@ impl Rates {
 }
 
 impl Rates {
-    /// Takes a part of the counter for clients: as near to the desired rate as the counter permits, and no less than may be in force. Where
-    /// requests to the server take each hit as soon as it is free, clients that have nothing would get nothing: half of the burst is held for
-    /// them, although it is not free yet.
+    /// Takes a part of the counter for clients: as near to the desired rate as the counter permits, and no less than may be in force. If
+    /// requests to the server take each hit as soon as it is free, clients without a share would get nothing. Half of the burst is then
+    /// held for them, although it is not free yet.
     pub(super) fn adjust(
         &mut self,
         (algorithm, leased): (&Algorithm, &mut Leased),
@@ -230,7 +231,7 @@ impl Rates {
         now: Timestamp,
     ) {
         leased.expire(algorithm, now);
-        // No client had these.
+        // No client had the hits held ahead.
         if let Some(assigned) = &mut leased.assigned {
             assigned.held = assigned.held.saturating_sub(self.ahead);
         }
@@ -253,8 +254,8 @@ impl Rates {
         leased.assigned.iter_mut().for_each(|assigned| assigned.held += self.ahead);
     }
 
-    /// Takes what this server has of the limit, and what of it is to be divided; clients may have so much in force. Tokens that were given up
-    /// and are beyond it are counted by the store. Expects that it was settled at this time.
+    /// Takes this server's part of the limit, the part of it to divide, and what may be in force at clients. The store counts tokens that
+    /// were given up and do not fit into the part. Expects `Bucket::settle_rates` at the same time.
     pub(super) fn follow(
         &mut self,
         (part, divisible): (Part, Part),
@@ -269,7 +270,7 @@ impl Rates {
         (self.bound, self.in_force) = (Some(divisible.rate), rate);
     }
 
-    /// Sends a client of a former process what it certainly had.
+    /// Sends a client the share that it certainly had of a former process.
     pub(super) fn assign_former(
         &self,
         member: &mut Member,
@@ -284,7 +285,7 @@ impl Rates {
         pushes.push(Push { stream: member.stream, place: member.place, assignment, is_renewal: false });
     }
 
-    /// Takes from the shares of clients of a former process what one of them has.
+    /// Moves the share of one client out of the remnant of the former process.
     pub(super) fn carve(remnants: &mut [Remnant], share: Share) -> Share {
         let Some(former) = remnants.iter_mut().find(|remnant| remnant.is_former) else {
             return Share::default();
@@ -298,7 +299,7 @@ impl Rates {
         share
     }
 
-    /// Hits that may be spent of a share until its end.
+    /// Hits of a share that may be spent until its end.
     pub(super) fn hits_until(remnant: &Remnant, now: Timestamp) -> u64 {
         let left = remnant.end.since(now).as_nanos() as u64;
         remnant.tokens.saturating_add(millihits_in(remnant.rate, left).div_ceil(1_000))
@@ -309,7 +310,7 @@ impl Rates {
 mod tests {
     use super::*;
 
-    /// A rate that was not assigned before drains nothing that is given up later.
+    /// A rate that was not assigned earlier does not drain tokens that are given up later.
     #[test]
     fn tokens_that_are_given_up_drain_from_then_on() {
         let at = |secs: u64| Timestamp::from_nanos(secs * 1_000_000_000);

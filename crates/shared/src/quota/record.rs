@@ -1,16 +1,16 @@
-//! The record of a process, by which the next one knows what may be in force of its assignments. Pure: who keeps it, and where, is not here.
+//! The record of a process. The next process knows from it what may be in force of its assignments. Pure: it is stored elsewhere.
 
 use super::{Ceiling, Former, Quota, RuleId, Settings, bucket::Bucket, ceilings::Ceilings};
 use tidegate_core::limit::Timestamp;
 
-/// What is recorded of a process.
+/// The record of a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// Whether it stopped, and the counters have all that it had assigned.
+    /// Whether the process stopped in order, so that the counters have all that it had assigned.
     pub is_stopped: bool,
     /// What the last process without a record may have assigned.
     pub before: Before,
-    /// Time until which that may be in force.
+    /// Time until which `before` may be in force.
     pub before_until: Timestamp,
     /// The most that clients are assigned together of limits, by rule.
     pub ceilings: Vec<(RuleId, Ceiling)>,
@@ -21,13 +21,13 @@ pub struct Record {
 pub enum Before {
     /// All of each limit.
     Unknown,
-    /// No more than such a process does: see [`Former::Unrecorded`].
+    /// No more than a process without records assigns: see [`Former::Unrecorded`].
     Unrecorded,
 }
 
 impl Record {
-    /// The record with which a process begins, and what it knows of the former one by the record of that. `before` is what processes may have
-    /// assigned if there is none.
+    /// The record with which a process begins, and what it knows of the former process by that one's record. `before` is what processes may
+    /// have assigned if there is no record.
     pub fn begin(
         former: Option<Self>,
         before: Before,
@@ -43,7 +43,7 @@ impl Record {
             return (Self { is_stopped: false, before, before_until, ceilings: Vec::new() }, former);
         };
         let parts = || record.ceilings.iter().copied().collect();
-        // Not for longer: what later processes assigned is recorded.
+        // No longer than that: what later processes assigned is recorded.
         let former = match record.before {
             Before::Unknown if now < record.before_until => Former::Unknown,
             Before::Unrecorded if now < record.before_until => Former::RecordedOrUnrecorded(parts()),
@@ -55,8 +55,8 @@ impl Record {
 }
 
 impl Quota {
-    /// After a process of which so much is known. This one records what it assigns, of which this much is recorded, or assigns no more than the
-    /// rules state.
+    /// Sets what is known of the former process. With `record`, the recorded ceilings, this process records what it assigns. Without it,
+    /// this process assigns no more than the rules state.
     pub fn after(self, former: Former, record: Option<Vec<(RuleId, Ceiling)>>) -> Self {
         let ceilings = match record {
             None => Ceilings::Unrecorded,
@@ -65,8 +65,8 @@ impl Quota {
         Self { former, ceilings, ..self }
     }
 
-    /// The most that clients are assigned together of limits, by rule, if it is to be recorded. It is in force once [`Self::note_recorded`] is
-    /// called; nothing else is returned before.
+    /// The ceilings by rule, if they are to be recorded. They are in force once [`Self::note_recorded`] is called. Nothing else is returned
+    /// before.
     pub fn take_record(&mut self, now: Timestamp) -> Option<Vec<(RuleId, Ceiling)>> {
         self.ceilings.take_record(now)
     }
@@ -77,7 +77,7 @@ impl Quota {
         if raised.is_empty() {
             return;
         }
-        // A client that has nothing yet denies all requests until it has.
+        // A client without an assignment denies all requests.
         let is_awaited = |bucket: &Bucket| raised.contains(&bucket.rule) && bucket.has_new();
         self.buckets.change_all(|bucket| bucket.is_dirty |= is_awaited(bucket));
     }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Names of what processes know that begin at these times, in seconds, each after the former one was killed.
+    /// Names of what processes know that begin at these times, in seconds, each after the process before it was killed.
     fn known(before: Before, starts: &[u64]) -> Vec<&'static str> {
         let mut record = None;
         let names = starts.iter().map(|secs| {
@@ -106,8 +106,8 @@ mod tests {
         names.collect()
     }
 
-    /// Starts within 16 s of each other denied requests for as long as they went on, and those within 16 s of the first one in a new data
-    /// directory denied all requests.
+    /// Processes that started within 16 s of each other denied requests for as long as this went on. Within 16 s of the first one in a new
+    /// data directory, they denied all requests.
     #[test]
     fn starts_again_and_again_make_nothing_unknown_for_longer_than_the_first() {
         let starts = [0, 5, 10, 15, 16, 20];

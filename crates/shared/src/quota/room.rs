@@ -1,15 +1,15 @@
-//! What the last division of a bucket left for the shares of single clients.
+//! What the last division of a bucket left free for the shares of single clients.
 //!
 //! Invariants:
 //!
-//! - what clients may have in force grows by no more than was left of the part of the counter at the last division, and was given up since;
-//! - the counter has that part until the end of all that is sent.
+//! - what may be in force at clients grows only by what the last division left of the counter's part, and by what was given up since;
+//! - the counter has this part until the end of everything that is sent.
 
 use super::{Settings, allocation::Level, means::Means, rates::Rates};
 use std::time::Duration;
 use tidegate_core::limit::Timestamp;
 
-/// The part of a rate by which the demand of clients changes before it is divided anew, if they demand more than all of it.
+/// If clients demand more than there is, the rate is divided anew when their demand has changed by this part of it.
 pub(super) const RATE_PER_DRIFT: u64 = 128;
 
 /// What the last division of a bucket left.
@@ -17,11 +17,11 @@ pub(super) const RATE_PER_DRIFT: u64 = 128;
 pub(super) struct Room {
     pub(super) level: Level,
     pub(super) means: Means,
-    /// Change of the demand of clients up to the level, where that bounds it.
+    /// Change of the demand of clients, counted up to the level, if that bounds them.
     pub(super) drift: i64,
-    /// Whether all clients have what they are to have.
+    /// Whether all clients have their targets.
     pub(super) is_met: bool,
-    /// The end of the time in which something may be sent.
+    /// End of the time in which assignments may be sent.
     pub(super) until: Timestamp,
 }
 
@@ -31,7 +31,7 @@ impl Settings {
         self.ttl / 3
     }
 
-    /// Time for which the counter has the part of all clients: no assignment that is sent until the next division is in force for longer.
+    /// Time for which the counter has the part of all clients. No assignment that is sent until the next division is in force for longer.
     pub(super) fn part_life(&self) -> Duration {
         self.division_interval() + self.round_trip + self.ttl + self.round_trip
     }
@@ -46,7 +46,7 @@ impl Room {
         settings: &Settings,
         now: Timestamp,
     ) -> Self {
-        // Those that were to grow have grown.
+        // The clients with growth have grown.
         means.free = rates.rate.saturating_sub(rates.in_force);
         means.growth = 0;
         let until = now.saturating_add(settings.division_interval() + settings.round_trip);

@@ -1,7 +1,7 @@
-//! When a client was sent assignments, in few bytes: there are a hundred of these for each of 10,000 clients.
+//! Times at which a client was sent assignments, in few bytes: each of 10,000 clients may have a hundred of these.
 //!
-//! Times are relative to the last assignment, in whole milliseconds, each rounded so that more may be in force: the last change is no earlier
-//! than it was, and the end of what was sent before it no earlier either.
+//! Times are relative to the last assignment, in whole milliseconds. Each is rounded so that more may be in force: the last change, and the
+//! end of what was sent before it, are no earlier than they were.
 
 use std::time::Duration;
 use tidegate_core::limit::Timestamp;
@@ -14,14 +14,14 @@ pub(super) const LIFE_MAX: Duration = Duration::from_millis(u16::MAX as u64);
 #[repr(Rust, packed(4))]
 pub(super) struct SendTimes {
     last: Timestamp,
-    /// Time from the last one that differs from the one before it to the last one.
+    /// Time from the last change to the last assignment. A change differs from the assignment before it.
     unchanged: u16,
-    /// Time from the last one to the end of all that was sent before the last change.
+    /// Time from the last assignment to the end of all that was sent before the last change.
     former: u16,
 }
 
 impl SendTimes {
-    /// Without any before this time.
+    /// No assignment before this time.
     pub(super) fn new(now: Timestamp) -> Self {
         Self { last: now, unchanged: 0, former: 0 }
     }
@@ -31,13 +31,13 @@ impl SendTimes {
         self.last
     }
 
-    /// Time of the last assignment that differs from the one before it, or later.
+    /// Time of the last change, or later.
     pub(super) fn changed(&self) -> Timestamp {
         let unchanged = u64::from(self.unchanged) * 1_000_000;
         Timestamp::from_nanos(self.last().as_nanos().saturating_sub(unchanged))
     }
 
-    /// Time from which on no assignment before that one is in force, or later.
+    /// Time from which no assignment before the last change is in force, or later.
     pub(super) fn outlasted(&self) -> Timestamp {
         self.last().saturating_add(Duration::from_millis(self.former.into()))
     }
@@ -48,7 +48,7 @@ impl SendTimes {
         self.replace(u16::try_from(unchanged).unwrap_or(u16::MAX), self.outlasted(), now);
     }
 
-    /// Notes that another one is sent; those before it have ended at that time.
+    /// Notes that a changed assignment is sent. Those before it end at `former_end`.
     pub(super) fn change(&mut self, former_end: Timestamp, now: Timestamp) {
         self.replace(0, self.outlasted().max(former_end), now);
     }

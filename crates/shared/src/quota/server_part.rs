@@ -1,12 +1,13 @@
-//! This server's part of a bucket whose counter is in a store that several servers share, and what it requests there.
+//! This server's part of a bucket whose counter is in a shared store, and its requests to the store.
 //!
 //! Invariants:
 //!
-//! - `part` is no more than what the store counts for this server until `end`, whichever of its requests have been received: while the
-//!   response to a request is not known, it is what that request keeps;
-//! - what it lost of its burst is in `spent`, unless it was certainly not spent;
-//! - clients have nothing in force that is beyond `part`, or that ends after `end`;
-//! - a part grows into what neither other parts nor requests to servers need. Before the first response that is not known, and the part is empty.
+//! - `part` is no more than what the store counts for this server until `end`, whichever of its requests have been received: until the
+//!   response to a request is known, `part` is what that request keeps;
+//! - hits that it lost of its burst are in `spent`, unless they were certainly not spent;
+//! - nothing that is in force at clients is beyond `part`, or ends after `end`;
+//! - a part grows into what neither other parts nor requests to servers need. This is not known before the first response, and the part is
+//!   empty until then.
 
 use super::{
     allocation::{Claimant, Level},
@@ -18,28 +19,28 @@ use crate::lease::NodeId;
 use std::time::Duration;
 use tidegate_core::{algorithm::Algorithm, limit::Timestamp};
 
-/// Time between two requests, of a part that stays as it is: of the time by which a part outlives assignments, less than half.
+/// Time between two requests of a part that stays as it is. It is less than half of the time by which a part outlives assignments.
 const INTERVAL: Duration = Duration::from_millis(1_500);
 
-/// Time between two requests of a part that is to change.
+/// Time between two requests of a part that should change.
 const INTERVAL_OF_CHANGE: Duration = Duration::from_millis(500);
 
 /// Time after which a request without a response is sent again.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The part of the time for which clocks of servers and store may differ in speed.
+/// Clocks of servers and store may differ in speed by this part of the time.
 const DRIFT: u32 = 1_024;
 
-/// Of the bursts of all servers, one part of so many is for new ones.
+/// One part of so many of all bursts is left for new servers.
 const BURSTS_PER_NEW: u64 = 16;
 
-/// One part of so many of the bursts is by the rates of servers, the rest by their numbers of clients.
+/// One part of so many of the bursts is divided by the rates of servers, the rest by their numbers of clients.
 const BURSTS_PER_RATE: u64 = 4;
 
-/// The part of the rate that is not divided while bursts are to grow and cannot: by so much more, hits that were given up drain.
+/// This part of the rate is not divided while bursts should grow and cannot. It drains hits that were given up.
 const RATE_PER_DRAIN: u64 = 32;
 
-/// A server whose part ends sooner has vanished: others renew theirs.
+/// A server whose part ends within this time has vanished: other servers renew their parts earlier.
 const VANISHED_BEFORE: Duration = Duration::from_secs(16);
 
 /// The part of a server.
@@ -51,29 +52,29 @@ pub(super) struct ServerPart {
     pub(super) part: Part,
     /// Time from which on nothing may be in force.
     pub(super) end: Timestamp,
-    /// What it is to be, by the last response.
+    /// The part that it should get, by the last response.
     aim: Part,
-    /// Whether that was decided before it was known what requests demand.
+    /// Whether `aim` was decided before the demand of requests was known.
     is_provisional: bool,
     pub(super) others: Vec<OtherPart>,
-    /// Hits by which bursts of all can grow.
+    /// Hits by which the bursts of all servers can grow.
     free: u64,
-    /// Since the first response: the store has counted before.
+    /// Demand of requests since the first response. The store counts from an earlier time.
     direct: Option<Direct>,
     /// Hits of bursts that may have been spent: see [`PartRequest`].
     spent: u64,
     acknowledged: Option<u64>,
-    /// Of a limit that is divided by slices, hits that clients have, and those that they demand for the life of a slice.
+    /// If the limit is divided by slices: hits that clients have, and hits that they demand for the time that a slice lasts.
     held: u64,
     demanded: u64,
-    /// The burst that the last request keeps, and the spent hits that it states.
+    /// The burst and the spent hits of the last request.
     stated: (u64, u64),
     sequence: u64,
-    /// Whether a former process with the same number may have a part, which is this one's: no response has shown it yet.
+    /// Whether a former process with the same number may have a part, which this process takes. No response has shown it yet.
     is_resuming: bool,
-    /// Whether the first response has shown what others have, and no request has followed.
+    /// Whether the first response has shown the parts of others, and no request has followed.
     is_joining: bool,
-    /// Time of the last request, and whether its response is not known.
+    /// Time of the last request, and whether its response is missing.
     requested: Option<Timestamp>,
     is_awaited: bool,
 }
@@ -103,18 +104,18 @@ impl ServerPart {
         }
     }
 
-    /// Takes the part of a former process with the same number, which has ended: it requests no other one before it knows that. What that process
-    /// had spent of it and not stated is in it.
+    /// Takes the part of a former process with the same number, which has ended. Requests no other part before that one is known. It
+    /// includes hits that the former process had spent and not reported.
     pub(super) fn resume(&mut self) {
         (self.is_resuming, self.acknowledged) = (true, Some(0));
     }
 
-    /// Whether an assignment that is sent now has ended when the part ends.
+    /// Whether an assignment that is sent now ends before the part does.
     pub(super) fn outlasts(&self, settings: &Settings, now: Timestamp) -> bool {
         now.saturating_add(settings.ttl + settings.round_trip) <= self.end
     }
 
-    /// Ends the part if it has ended by time. What it had counts in the store.
+    /// Ends the part if its time is over. The store counts the part's burst.
     pub(super) fn expire(&mut self, now: Timestamp) {
         if self.end <= now {
             self.spend(self.part.burst, self.part.burst);
@@ -122,18 +123,18 @@ impl ServerPart {
         }
     }
 
-    /// Counts hits as spent, so many of which were in the part.
+    /// Counts hits as spent. `of_part` of them were in the part.
     pub(super) fn spend(&mut self, hits: u64, of_part: u64) {
         self.spent = self.spent.saturating_add(hits);
         self.part.burst = self.part.burst.saturating_sub(of_part);
     }
 
-    /// Notes that clients have other hits than before.
+    /// Replaces the hits of a client.
     pub(super) fn hold(&mut self, before: u64, after: u64) {
         self.held = self.held.saturating_sub(before).saturating_add(after);
     }
 
-    /// Takes over a changed limit, of which clients have so many tokens or hits.
+    /// Applies a changed limit, of which clients have `held` tokens or hits.
     pub(super) fn take_over(&mut self, algorithm: &Algorithm, held: u64) {
         self.algorithm.clone_from(algorithm);
         self.held = held;
@@ -149,19 +150,19 @@ impl ServerPart {
         self.free.saturating_add(self.idle())
     }
 
-    /// The most of the idle hits for a client that demands so many: what others do not demand, or an equal part.
+    /// The most of the idle hits for a client with this demand: what others do not demand, or an equal part.
     pub(super) fn share(&self, demanded: u64, clients: u64) -> u64 {
         let of_others = self.demanded.saturating_sub(demanded);
         self.idle().saturating_sub(of_others).max(self.idle() / (clients + 1))
     }
 
-    /// Whether the store certainly has nothing of it that could be used.
+    /// Whether the store certainly has nothing of this part that could still be used.
     pub(super) fn is_given_up(&self, now: Timestamp) -> bool {
         let is_empty = self.part == Part::default() && self.acknowledged == Some(self.spent);
         is_empty && !self.is_awaited || self.end.saturating_add(PART_LIFE) <= now
     }
 
-    /// What is divided among clients: the part, or less of it if others need the rest.
+    /// The part to divide among clients. It is smaller than `part` if others need the rest.
     pub(super) fn divisible(&self) -> Part {
         self.part.min(self.aim)
     }
@@ -181,8 +182,8 @@ impl ServerPart {
         self.requested.map_or(Timestamp::EPOCH, |requested| requested.saturating_add(interval))
     }
 
-    /// The next request for a part of a rate, of which clients may have this in force. Until its response the part is no more than it
-    /// keeps. What it gives up of the burst may have been spent.
+    /// The next request for a part of a rate, of which `in_force` may be at clients. Until the response, the part is no more than the
+    /// request keeps. What the request gives up of the burst may have been spent.
     pub(super) fn request(
         &mut self,
         rates: &Rates,
@@ -201,7 +202,7 @@ impl ServerPart {
             self.aim = Part::default();
         }
         if former != Part::default() {
-            // What a former process assigned is in force beside what clients demand.
+            // Assignments of a former process are in force beside what clients demand.
             let demanded = self.aim.rate.min(claim.demand.saturating_add(claim.demand / 8));
             self.aim.rate = former.rate.saturating_add(demanded).min(rates.of_limit());
             self.aim.burst =
@@ -212,8 +213,8 @@ impl ServerPart {
         self.send(in_force, (rates.of_limit(), rates.terms.span_in_store()), claim, now)
     }
 
-    /// The next request for hits that are divided by slices, of which clients may have this in force. Of a rate there is only what clients have
-    /// from before the rules changed. Hits that no client has were not spent: they are given back where others may need them.
+    /// The next request for hits that are divided by slices, of which `in_force` may be at clients. Clients only have a rate from before
+    /// the rules changed. Hits that no client has were not spent: they are given back if others may need them.
     pub(super) fn request_hits(
         &mut self,
         limit: u64,
@@ -227,14 +228,15 @@ impl ServerPart {
             return self.request_former(0, 0, now);
         }
         self.held = in_force.burst;
-        // Before the first response it is not known what is left.
+        // Before the first response, the hits that are left are not known.
         let free = if self.acknowledged.is_some() { self.left() } else { limit };
         let others = self.others.iter().fold((0, 0), |(clients, demand): (u64, u64), other| {
             (clients.saturating_add(other.clients), demand.saturating_add(other.demand))
         });
         let all = clients.saturating_add(others.0);
         self.demanded = wanted(free, all.max(1));
-        // What others do not demand, or a part by the numbers of clients. Less, the less is left, so that others find some.
+        // What others do not demand, or a part by the numbers of clients. The part shrinks with the hits that are left, so that others find
+        // some.
         let equal = u128::from(free) * u128::from(clients) / u128::from(all.saturating_add(1));
         let share = (equal as u64).max(free.saturating_sub(others.1)).max(1);
         let idle = self.demanded.min(share);
@@ -242,7 +244,7 @@ impl ServerPart {
         self.send(in_force, (0, 0), Claimant { demand: self.demanded, clients }, now)
     }
 
-    /// The last request of a process that stops: clients keep this, and what else they may have spent counts. The rest is free.
+    /// The last request of a process that stops. Clients keep `in_force`, `spent` counts, and the rest is free.
     pub(super) fn release(
         &mut self,
         in_force: Part,
@@ -259,7 +261,7 @@ impl ServerPart {
         Some(self.send(in_force, limit, Claimant { demand: 0, clients: 0 }, now))
     }
 
-    /// The request by which the part of a former process is kept as it is, up to this rate.
+    /// The request that keeps the part of a former process as it is, up to this rate.
     fn request_former(&mut self, rate: u64, span: u64, now: Timestamp) -> PartRequest {
         let request = self.send(Part::default(), (rate, span), Claimant { demand: 0, clients: 0 }, now);
         PartRequest { kept: Part { rate, burst: KNOWN_BURST }, ..request }
@@ -273,7 +275,7 @@ impl ServerPart {
         now: Timestamp,
     ) -> PartRequest {
         self.part = self.part.min(self.aim.max(in_force));
-        // Of another bucket with the same counter, too, that this process had before.
+        // Also higher than the numbers of an earlier bucket of this process with the same counter.
         self.sequence = (self.sequence + 1).max(now.as_nanos() / 1_000);
         (self.requested, self.is_awaited, self.is_joining) = (Some(now), true, false);
         self.stated = (self.part.burst, self.spent);
@@ -283,13 +285,13 @@ impl ServerPart {
         PartRequest { server, sequence, kept, spent, acknowledged, wanted, rate_max, span, demand, clients }
     }
 
-    /// Takes in the response to a request; none if it is late, and another one was sent since. Returns what a former process had, if this
-    /// response shows it.
+    /// Takes the response to a request. None if the response is late, because another request was sent since. Returns the part of a former
+    /// process if this response shows it.
     pub(super) fn accept(&mut self, sequence: u64, grant: &PartGrant, now: Timestamp) -> Option<Part> {
         let requested = self.requested.filter(|_| self.is_awaited && sequence == self.sequence)?;
         self.is_awaited = false;
         let (kept, spent) = self.stated;
-        // What it lost since the request was sent, it has lost of the grant.
+        // The grant includes hits that were lost after the request was sent.
         let lost = kept.saturating_sub(self.part.burst);
         self.part = Part { burst: grant.part.burst.saturating_sub(lost), ..grant.part };
         self.acknowledged = Some(spent);
@@ -304,8 +306,8 @@ impl ServerPart {
         Some(if std::mem::take(&mut self.is_resuming) { self.part } else { Part::default() })
     }
 
-    /// What the part is to be: max-min over the demands of all servers, by their numbers of clients, requests to servers being one more
-    /// claimant.
+    /// The part that it should get: max-min fairness over the demands of all servers, by their numbers of clients. Requests to servers are
+    /// one more claimant.
     fn aim_of(&self, rates: &Rates, this: Claimant, former: Part) -> Part {
         let has_vanished = |other: &&OtherPart| Duration::from_micros(other.ends_in) < VANISHED_BEFORE;
         let vanished = self.others.iter().filter(has_vanished);
@@ -317,7 +319,8 @@ impl ServerPart {
         let mut claimants: Vec<Claimant> =
             others().map(|other| Claimant { demand: other.demand, clients: other.clients }).collect();
         claimants.push(this);
-        // As much as a client, as long as it is not known. What they had beside the former part is not taken.
+        // Until it is measured, requests count as much as a client. After a start with a former part, only the measured demand counts: what
+        // requests had beside that part is left to them.
         let wanted = |direct: Direct| match direct.is_measured() || former != Part::default() {
             true => direct.wanted(rates.of_limit()),
             false => rates.of_limit(),
@@ -333,21 +336,21 @@ impl ServerPart {
         let share = level.share_of(this);
         let aim =
             Part { rate: share, burst: of(this.clients, all, burst - by_rate) + of(share, rate, by_rate) };
-        // What others have beyond their shares is not taken from requests meanwhile.
+        // Parts of other servers beyond their shares are not taken from requests meanwhile.
         let of_others: Part = others().map(|other| other.part).sum();
         let of_requests = Part { rate: level.direct(direct), burst: 0 };
         let free = Part { rate, ..left }.minus(of_others).minus(of_requests);
         self.steady(aim.min(self.part.max(free)))
     }
 
-    /// Whether much less of the burst is assigned than could be, because hits that were given up have not drained.
+    /// Whether bursts are much smaller than they could be, because hits that were given up have not drained.
     fn is_short_of_bursts(&self, rates: &Rates) -> bool {
         let parts = self.others.iter().map(|other| other.part).chain([self.part]);
         let missing = rates.terms.burst.saturating_sub(parts.sum::<Part>().burst);
         missing > rates.terms.burst / 8 && self.free < missing / 2
     }
 
-    /// The aim, or the one before if they differ by little. A provisional one is less than it could be, and would stay so.
+    /// Returns the aim, or the aim before if they differ by little. A provisional aim is lower than it could be, and would stay so.
     fn steady(&self, aim: Part) -> Part {
         if self.is_provisional {
             return aim;

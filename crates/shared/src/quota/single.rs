@@ -1,11 +1,11 @@
-//! The share of a single client between two divisions of its bucket: a report of one of many clients is taken in without a look at all others.
+//! The share of one client between two divisions of its bucket: its report is taken without a look at the other clients.
 
 use super::{Push, Settings, bucket::Bucket, means::assign, rates::Rates, room::RATE_PER_DRIFT};
 use tidegate_core::limit::Timestamp;
 
 impl Bucket {
-    /// Sends a client what it is to have by the last division, if its demand was another one before. Returns whether that is all: it needs
-    /// no other division.
+    /// Sends a client its share by the last division, if its demand has changed. Returns whether that is enough, so that no other division
+    /// is needed.
     pub(super) fn assign_one(
         &mut self,
         index: usize,

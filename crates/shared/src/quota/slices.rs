@@ -1,15 +1,16 @@
-//! Hits that are divided by slices: of a window of a day, what is left of it.
+//! Hits that are divided by slices, for example what is left of a window of a day.
 //!
 //! A client gets a slice of hits, and another one when its reports show that little is left. Invariants:
 //!
-//! - what clients may spend of their slices counts as hits of the present (`held`), so that all of it together fits into the limit;
-//! - hits that a report has are counted at the report: later than they were admitted, never earlier;
-//! - what a client that has left may have spent is counted at the end of its assignment.
+//! - hits that clients may spend of their slices count as hits of the present (`held`), so that all of them together fit into the limit;
+//! - hits count at the report that has them: later than they were admitted, never earlier;
+//! - hits that a former client may have spent count at the end of its assignment.
 //!
-//! Of a counter in a store this server has a part, whose hits it divides ([`Source::Part`]): what its clients do not have of it is free.
+//! If the counter is in a store, this server has a part of it, and divides the part's hits ([`Source::Part`]). Hits that its clients do not
+//! have are free.
 //!
-//! Envoy fills a changed bucket to the ratio of the former one, so that an empty bucket would stay empty. A slice is therefore sent
-//! after an assignment that denies all: the bucket behind it is a new one, and full.
+//! Envoy fills a changed bucket to the ratio of the former one, so that an empty bucket would stay empty. Before a slice, the client is
+//! therefore sent an assignment that denies all: the bucket after it is a new one, and full.
 
 use super::{
     Push, Settings,
@@ -28,19 +29,19 @@ use tidegate_core::{
     limit::Timestamp,
 };
 
-/// The time for which a slice lasts by demand: three intervals between reports.
+/// A slice should last for this time by demand: three intervals between reports.
 const LASTS: u64 = 15_000_000_000;
 
-/// The part of the free hits that a client gets whose demand is not known, by the number of clients: of the shortest window that is divided so,
-/// what may be demanded of it in two intervals between reports.
+/// Clients whose demand is not known share one part of so many of the free hits. In the shortest window that is divided so, this is what
+/// may be demanded in two intervals between reports.
 const FREE_PER_GUESS: u64 = 64;
 
-/// That part where it is less than [`SMALL_GUESS`] hits.
+/// The part if it is less than [`SMALL_GUESS`] hits.
 const FREE_PER_SMALL_GUESS: u64 = 8;
 const SMALL_GUESS: u64 = 10;
 
 impl Member {
-    /// Hits that it may still spend.
+    /// Hits that the client may still spend.
     fn unspent(&self) -> u64 {
         self.counted.tokens.into()
     }
@@ -49,14 +50,14 @@ impl Member {
         self.counted.tokens = u32::try_from(hits).unwrap_or(u32::MAX);
     }
 
-    /// Hits that it demands; none if that is not known.
+    /// Hits that the client demands; none if that is not known.
     fn demanded(&self) -> Option<u64> {
         self.is_measured.then(|| millihits_in(self.claim.wanted, LASTS).div_ceil(1_000))
     }
 }
 
 impl Bucket {
-    /// Takes in a report of a client, and gives it another slice if it needs one.
+    /// Takes a report of a client, and gives it another slice if it needs one.
     pub(super) fn report_slice(
         &mut self,
         terms: SliceTerms,
@@ -68,7 +69,7 @@ impl Bucket {
         let (Moment { settings, now, is_learning, .. }, Report { index, usage, elapsed }) = (*moment, report);
         self.settle_slices(&mut source, settings, now);
         let (peer, before) = (self.members[index].peer, self.members[index].unspent());
-        // What it states beyond its slices counts only as far as its peer may have it.
+        // Hits that it reports beyond its slices count only if its peer may have them.
         let of_peer = self.free_of_peer(peer, source.algorithm(), terms, now);
         let counted = usage.allowed.min(before.saturating_add(of_peer.min(terms.limit)));
         let of_former = if is_learning { 0 } else { self.spend_former(usage.allowed.saturating_sub(before)) };
@@ -79,7 +80,7 @@ impl Bucket {
         member.set_unspent(left);
         member.drop_former_slices(settings, now);
         if usage.denied > 0 && member.had_last_since(member.reported, settings) {
-            // It was empty.
+            // Its bucket was empty.
             member.set_unspent(0);
         }
         source.hold(left, member.unspent());
@@ -92,7 +93,7 @@ impl Bucket {
         }
     }
 
-    /// Takes hits that a client reports from those that clients had of a former process; returns how many are of these.
+    /// Takes reported hits out of the remnant of a former process. Returns how many of them were in it.
     fn spend_former(&mut self, hits: u64) -> u64 {
         let Some(former) = self.remnants.iter_mut().find(|remnant| remnant.is_former) else { return 0 };
         let spent = hits.min(former.tokens);
@@ -100,7 +101,7 @@ impl Bucket {
         spent
     }
 
-    /// Gives a client another slice if it needs one, and renews what it has.
+    /// Gives a client another slice if it needs one, and renews its assignment.
     fn assign_slice(
         &mut self,
         terms: SliceTerms,
@@ -114,7 +115,7 @@ impl Bucket {
         let free = source.free(now);
         let guessed = match source {
             Source::Counter(..) => guess(free) / clients,
-            // It was requested by the number of clients.
+            // The part was requested by the number of clients.
             Source::Part(_) => free / clients,
         };
         let wanted = self.members[index].demanded().unwrap_or(guessed.max(1));
@@ -149,7 +150,7 @@ impl Bucket {
         }
     }
 
-    /// Gives slices to clients that have none, of what this server has got since their reports.
+    /// Gives slices to clients without one, from hits that this server has received since their reports.
     pub(super) fn divide_hits(
         &mut self,
         terms: SliceTerms,
@@ -169,7 +170,7 @@ impl Bucket {
         }
     }
 
-    /// The next request of this server for hits of a counter in a store.
+    /// This server's next request for hits of a counter in a store.
     pub(super) fn request_hits(
         &mut self,
         terms: SliceTerms,
@@ -183,7 +184,7 @@ impl Bucket {
             let wanted = self.members.iter().map(|member| member.demanded().unwrap_or(guessed));
             wanted.fold(0, u64::saturating_add)
         };
-        // Those that demand more than a request or none.
+        // Clients that demand more than one request, or whose demand is not known.
         let is_active = |member: &&Member| member.demanded().is_none_or(|hits| hits > 1);
         let active = self.members.iter().filter(is_active).count().max(self.members.len().min(1));
         part.request_hits(terms.limit, wanted, self.in_force(), active as u64, now)
@@ -199,7 +200,7 @@ impl Bucket {
             self.taken.add(peer, source.algorithm(), tokens, now);
             hits = hits.saturating_add(tokens);
         }
-        // A report of one of many clients needs no look at all others.
+        // Most reports need no look at all clients.
         if self.slices_end <= now {
             for member in &mut self.members {
                 let ended = member.expire_slice(settings, now);
@@ -211,7 +212,7 @@ impl Bucket {
         }
         if let Source::Counter(_, leased) = source {
             let end = now.saturating_add(settings.ttl + settings.round_trip);
-            // What a former process assigned, and what clients had of a rate before the rules changed, ends with its last assignment.
+            // Assignments of a former process, and rates from before the rules changed, end with the last of them.
             leased.assigned.get_or_insert(Assigned::until(end, now)).end = end;
         }
         source.spend(hits, hits, now);
@@ -234,27 +235,27 @@ impl Bucket {
     }
 }
 
-/// Hits for all clients whose demand is not known, of those that are free.
+/// Hits for all clients whose demand is not known, out of `free`.
 fn guess(free: u64) -> u64 {
     (free / FREE_PER_GUESS).max((free / FREE_PER_SMALL_GUESS).min(SMALL_GUESS))
 }
 
 impl Member {
-    /// Notes that it is sent a slice instead of what it has.
+    /// Notes that the client is sent a slice instead of its former assignment.
     fn send_slice(&mut self, slice: u32, now: Timestamp) {
         self.set_unspent(self.unspent().saturating_add(slice.into()));
         self.share.tokens = slice;
         self.begin(now);
     }
 
-    /// Drops what it had of former slices, if it certainly has the last one.
+    /// Drops hits of former slices if the client has certainly received the last one.
     fn drop_former_slices(&mut self, settings: &Settings, now: Timestamp) {
         if self.has_last_by(now, settings) {
             self.set_unspent(self.unspent().min(self.share.tokens.into()));
         }
     }
 
-    /// Ends its slice if it has ended by time; returns what it may have spent of it.
+    /// Ends the slice if its time is over. Returns the hits that may have been spent of it.
     fn expire_slice(&mut self, settings: &Settings, now: Timestamp) -> u64 {
         if !self.has_ended(settings, now) {
             return 0;

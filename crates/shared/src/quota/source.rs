@@ -1,4 +1,4 @@
-//! Hits that are divided by slices: where they are counted, and how many are left.
+//! Where hits that are divided by slices are counted, and how many are left.
 
 use super::{server_part::ServerPart, settings::Settings};
 use tidegate_core::{
@@ -10,7 +10,7 @@ use tidegate_core::{
 pub(super) enum Source<'a> {
     /// The counter of the limiter.
     Counter(&'a Algorithm, &'a mut Leased),
-    /// What this server has of a counter in a store.
+    /// This server's part of a counter in a store.
     Part(&'a mut ServerPart),
 }
 
@@ -40,7 +40,7 @@ impl Source<'_> {
         }
     }
 
-    /// The most of them for one of so many clients, which demands so many hits.
+    /// The most free hits for one of so many clients, which demands so many.
     pub(super) fn share(&self, demanded: u64, clients: u64, now: Timestamp) -> u64 {
         match self {
             Self::Counter(..) => self.free(now) / (clients + 1),
@@ -48,7 +48,7 @@ impl Source<'_> {
         }
     }
 
-    /// Counts hits as spent, so many of which clients had in slices.
+    /// Counts hits as spent. Clients had `of_slices` of them in slices.
     pub(super) fn spend(&mut self, hits: u64, of_slices: u64, now: Timestamp) {
         match self {
             Self::Counter(algorithm, leased) => {
@@ -62,7 +62,7 @@ impl Source<'_> {
         }
     }
 
-    /// Notes that a client has other unspent hits than before.
+    /// Replaces the unspent hits of a client.
     pub(super) fn hold(&mut self, before: u64, after: u64) {
         match self {
             Self::Counter(_, leased) => hold(leased, before, after),
@@ -70,7 +70,7 @@ impl Source<'_> {
         }
     }
 
-    /// Whether a client can be sent what lasts for the life of an assignment.
+    /// Whether an assignment that is sent now can last for its whole life.
     pub(super) fn can_assign(&self, is_learning: bool, settings: &Settings, now: Timestamp) -> bool {
         match self {
             Self::Counter(..) => !is_learning,
@@ -79,7 +79,7 @@ impl Source<'_> {
     }
 }
 
-/// Changes the hits that are held by those of one client.
+/// Replaces the held hits of one client.
 fn hold(leased: &mut Leased, before: u64, after: u64) {
     if let Some(assigned) = &mut leased.assigned {
         assigned.held = assigned.held.saturating_sub(before).saturating_add(after);

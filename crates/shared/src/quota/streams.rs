@@ -1,4 +1,4 @@
-//! The buckets that each client reports, by its numbers for them.
+//! The buckets that each client reports, by the client's numbers for them.
 
 use super::{growth::reserve_one, push::StreamId};
 use foldhash::fast::RandomState;
@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 /// Number of a bucket.
 pub(super) type BucketNumber = u32;
 
-/// Where a client is: a bucket, and its index among the clients of that.
+/// A client's place: a bucket, and the client's index in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Membership {
     pub(super) bucket: BucketNumber,
@@ -37,7 +37,7 @@ pub(super) struct Streams(HashMap<StreamId, Stream, RandomState>);
 #[derive(Default)]
 struct Stream {
     places: Vec<Membership>,
-    /// The numbers of those with changes that it may not have received, each once.
+    /// The numbers of buckets with changes that the client may not have received, each once.
     changed: Vec<u32>,
 }
 
@@ -56,7 +56,7 @@ impl Streams {
         numbered.filter(|(_, membership)| membership.exists()).map(|(place, _)| place).collect()
     }
 
-    /// Adds one.
+    /// Adds a bucket of a client.
     pub(super) fn add(&mut self, stream: StreamId, place: u32, membership: Membership) {
         let places = &mut self.0.entry(stream).or_default().places;
         while places.len() <= place as usize {
@@ -74,7 +74,7 @@ impl Streams {
         }
     }
 
-    /// Takes one out.
+    /// Removes a bucket of a client.
     pub(super) fn remove(&mut self, stream: StreamId, place: u32) -> Option<Membership> {
         let Stream { places, changed } = self.0.get_mut(&stream)?;
         let known = std::mem::replace(places.get_mut(place as usize)?, Membership::NONE);
@@ -93,7 +93,7 @@ impl Streams {
         }
     }
 
-    /// Those with changes that the client may not have received.
+    /// Buckets with changes that the client may not have received.
     pub(super) fn changed(&self, stream: StreamId) -> impl Iterator<Item = Membership> + Clone {
         let stream = self.0.get(&stream).into_iter();
         stream.flat_map(|Stream { places, changed }| {
@@ -101,7 +101,7 @@ impl Streams {
         })
     }
 
-    /// Forgets those changes of a client that it has received.
+    /// Forgets the changes that the client has received.
     pub(super) fn acknowledge(&mut self, stream: StreamId, mut has_received: impl FnMut(Membership) -> bool) {
         let Some(Stream { places, changed }) = self.0.get_mut(&stream) else { return };
         changed.retain(|place| {

@@ -1,4 +1,4 @@
-//! What clients of each peer spent of a limit that is divided by slices.
+//! Hits that clients of each peer spent of a limit that is divided by slices.
 
 use crate::PeerId;
 use tidegate_core::{
@@ -6,12 +6,12 @@ use tidegate_core::{
     limit::Timestamp,
 };
 
-/// Hits that clients of each peer spent, of those that count: a counter for each.
+/// A counter for each peer, of the hits that its clients spent and that still count.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Taken(Vec<(PeerId, State)>);
 
 impl Taken {
-    /// With some for what states of many hits have elsewhere.
+    /// Memory in bytes. Includes an estimate for states of many hits, which are stored elsewhere.
     pub(super) fn bytes(&self) -> usize {
         self.0.capacity() * (size_of::<(PeerId, State)>() + 64)
     }
@@ -27,7 +27,7 @@ impl Taken {
         }
         let known = self.0.iter().position(|(known, _)| *known == peer);
         let index = known.unwrap_or_else(|| {
-            // Those that count no longer make room.
+            // Drops peers without hits that count.
             self.0.retain(|(_, state)| algorithm.used(state, now) > 0);
             self.0.push((peer, State::EMPTY));
             self.0.len() - 1

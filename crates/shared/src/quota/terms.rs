@@ -1,4 +1,4 @@
-//! How a limit is divided among clients of quota, by its algorithm alone.
+//! How a limit is divided among clients of quota, according to its algorithm.
 
 use tidegate_core::{
     algorithm::{Algorithm, Freeing},
@@ -27,9 +27,9 @@ pub struct RateTerms {
     pub(super) rate: u64,
     /// Hits that clients may spend at once, all together.
     pub(super) burst: u64,
-    /// Nanoseconds for which a hit of the rate counts as one of the present; 0 where hits drain one by one.
+    /// Nanoseconds for which a hit of the rate counts as a hit of the present; 0 if hits drain one by one.
     pub(super) span: u64,
-    /// Whether the rate counts as time passes. The hits of a window are in `span` alone.
+    /// Whether the rate counts as time passes. Hits of a window count only within `span`.
     pub(super) accrues: bool,
 }
 
@@ -42,10 +42,10 @@ pub struct SliceTerms {
     pub(super) span: u64,
 }
 
-/// Reason why a limit cannot be divided among clients of quota.
+/// The reason why a limit cannot be divided among clients of quota.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Indivisible {
-    /// Requests in flight, or bans.
+    /// It counts requests in flight, or bans.
     #[error("a limit of {name} cannot be divided: clients of quota report numbers of requests only")]
     Algorithm {
         /// The algorithm, as in rule files.
@@ -56,12 +56,12 @@ pub enum Indivisible {
         "a limit with max_wait cannot be divided: clients of quota do not queue requests; remove max_wait"
     )]
     Queues,
-    /// A bucket that is refilled at once, and that several servers share.
+    /// A bucket that is refilled at once and is in a shared store.
     #[error(
         "counters of buckets with refill: intervals in a shared store cannot be divided among clients of quota"
     )]
     InStore,
-    /// Less than a request between two reports.
+    /// The limit admits less than a request between two reports.
     #[error(
         "the limit is too small to be divided: clients of quota report every 5 s, and it admits less than one request in that \
          time; raise it to {SLICED_MIN} requests or more, or limit it by ShouldRateLimit"
@@ -70,8 +70,8 @@ pub enum Indivisible {
 }
 
 impl Terms {
-    /// The terms of a limit whose counter several servers share: all but rates of buckets that are refilled at once, of which a store does not
-    /// know which hits are of this interval.
+    /// The terms of a limit whose counter is in a shared store. Buckets that are refilled at once cannot be divided there by rates: a store
+    /// does not know which hits are of this interval.
     pub fn of_shared(algorithm: &Algorithm) -> Result<Self, Indivisible> {
         match Self::of(algorithm)? {
             Self::Rates(terms) if terms.accrues && terms.span > 0 => Err(Indivisible::InStore),
@@ -79,7 +79,7 @@ impl Terms {
         }
     }
 
-    /// The terms of a limit. `tidegate check` reports the reason if there are none.
+    /// The terms of a limit. `tidegate check` reports the error.
     pub fn of(algorithm: &Algorithm) -> Result<Self, Indivisible> {
         if algorithm.queueing().is_some() {
             return Err(Indivisible::Queues);
@@ -105,7 +105,7 @@ impl Terms {
         }
         let accrues = algorithm.is_bucket();
         let in_span = u128::from(rate) * u128::from(span) / (1_000 * u128::from(SECOND));
-        // Of a window, and of a bucket that is refilled at once, what clients spend at once is missing from the rate.
+        // In a window, and in a bucket that is refilled at once, the rate lacks what clients spend at once.
         let beyond_span = limit.saturating_sub(u64::try_from(in_span).unwrap_or(u64::MAX));
         let burst = beyond_span.max(burst_of_window(limit));
         let burst = (burst - burst / 8).max(1);
@@ -124,24 +124,24 @@ pub(super) fn millihits(hits: u64, nanos: u64) -> u64 {
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
-/// Hits of a rate in so many nanoseconds, in thousandths, rounded up.
+/// Thousandths of hits of a rate in `nanos`, rounded up.
 pub(super) fn millihits_in(rate: u64, nanos: u64) -> u64 {
     let hits = (u128::from(rate) * u128::from(nanos)).div_ceil(u128::from(SECOND));
     u64::try_from(hits).unwrap_or(u64::MAX)
 }
 
 impl RateTerms {
-    /// Hits that have to be held for a rate and a burst.
+    /// Hits to hold for a rate and a burst.
     pub(super) fn held(&self, rate: u64, burst: u64) -> u64 {
         burst.saturating_add(millihits_in(rate, self.span).div_ceil(1_000))
     }
 
-    /// Microseconds for which a store holds the hits of a rate; 0 where they count as time passes.
+    /// Microseconds for which a store holds the hits of a rate; 0 if they count as time passes.
     pub(super) fn span_in_store(&self) -> u64 {
         self.span.div_ceil(1_000)
     }
 
-    /// The highest rate for which so many hits suffice.
+    /// The highest rate for which `hits` suffice.
     pub(super) fn rate_within(&self, hits: u64) -> u64 {
         if self.span == 0 { u64::MAX } else { millihits(hits, self.span) }
     }

@@ -1,4 +1,4 @@
-//! What operators see of quota.
+//! The views of quota for operators.
 
 use super::{
     Quota, QuotaCounts, StreamId,
@@ -25,28 +25,28 @@ pub struct BucketView {
     pub rate: u64,
     /// Tokens, or unspent hits of slices, that clients may have.
     pub tokens: u64,
-    /// The part of this rate that clients have which are gone.
+    /// The part of `rate` of former clients.
     pub gone_rate: u64,
-    /// The part of these tokens that they have.
+    /// The part of `tokens` of former clients.
     pub gone_tokens: u64,
-    /// What this server has of it, if several servers share its counter.
+    /// The part of this server, if several servers share the counter.
     pub part: Option<PartView>,
 }
 
 /// The part that a server has of a bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PartView {
-    /// Its own; without a rate if it is divided by slices.
+    /// Part of this server; without a rate if it is divided by slices.
     pub own: Part,
-    /// The end of it, unless it is renewed.
+    /// End of the part, unless it is renewed.
     pub end: Timestamp,
-    /// Those of other servers together, as of the last response of the store.
+    /// Parts of the other servers together, as of the last response of the store.
     pub others: Part,
     /// Number of these servers.
     pub servers: usize,
 }
 
-/// What a client has of a bucket.
+/// The share of a client in a bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ShareView {
     /// The client.
@@ -57,7 +57,7 @@ pub struct ShareView {
     pub demand: u64,
     /// Its rate, in thousandths of a request per second; 0 if it is divided by slices, or if all its requests are denied.
     pub rate: u64,
-    /// Size of its token bucket, or unspent hits of its slices, as far as it has reported.
+    /// Size of its token bucket, or unspent hits of its slices by its reports.
     pub tokens: u32,
     /// Whether its last assignment denies all requests.
     pub is_denied: bool,
@@ -75,8 +75,8 @@ impl Quota {
         self.buckets.from(0).flatten().map(|bucket| bucket.view())
     }
 
-    /// The buckets from a place in the list on, until so many buckets and clients were read: at least one bucket, unless it is the end of
-    /// the list. With the place after them, if there are more.
+    /// The buckets from `place` in the list, until `reads` buckets and clients were read: at least one bucket, unless the list ends. With
+    /// the place of the next bucket if there are more.
     pub fn buckets_from(&self, place: usize, reads: usize) -> (Vec<BucketView>, Option<usize>) {
         let (mut views, mut left) = (Vec::new(), reads);
         for (at, bucket) in (place..).zip(self.buckets.from(place)) {
@@ -90,7 +90,7 @@ impl Quota {
         (views, None)
     }
 
-    /// What clients have of a bucket, in no order.
+    /// The shares of clients in a bucket, in no order.
     pub fn shares(&self, bucket: Key) -> impl Iterator<Item = ShareView> {
         let bucket = self.buckets.number(bucket).and_then(|number| self.buckets.get(number));
         let ttl = self.settings.ttl;
@@ -100,7 +100,7 @@ impl Quota {
         })
     }
 
-    /// What clients may have of all buckets, as of the last division of each.
+    /// What may be in force at clients of all buckets, each as of its last division.
     pub fn in_force(&self) -> Part {
         self.in_force
     }

@@ -9,7 +9,7 @@ local U32, EXACT_BELOW = 4294967295, 9007199254740992
 -- A meter holds no more than this many microseconds of draining: 126 years.
 local LEVEL_MAX = 4e15
 
--- Returns the rounded product and its rounding error; their sum is exact (Veltkamp and Dekker).
+-- Returns the rounded product and its rounding error. Their sum is exact (Veltkamp and Dekker).
 local function two_product(a, b)
   local product = a * b
   local c = 134217729 * a
@@ -21,7 +21,7 @@ local function two_product(a, b)
   return product, ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
 end
 
--- Returns the quotient and the remainder of (a * b + r) / c, all of them whole and not negative; exact for quotients below 2^52.
+-- Returns the quotient and the remainder of (a * b + r) / c. All numbers are whole and not negative. Exact for quotients below 2^52.
 local function divmod(a, b, r, c)
   local product = a * b
   local sum = product + r
@@ -38,12 +38,12 @@ local function divmod(a, b, r, c)
   return quotient, rest
 end
 
--- The kinds of limits, by the letter that begins their signature.
+-- The kinds of limits: the letter with which their signature begins.
 local WINDOW, SUB_WINDOWS, LOG, CLOCK, FIRST_HIT, CALENDAR, TOKENS, LEAKY, INTERVALS = 87, 83, 71, 67, 72, 75, 84, 76, 73
 local SLOTS = 78
 
--- Begins the value of a counter with open reservations, instead of the length of a signature. `make_reserving` makes the functions
--- for these; `lost` is the number of reservations that had passed their deadlines.
+-- First byte of a counter with open reservations, in place of the length of a signature. `make_reserving` makes the functions for these
+-- counters. `lost` is the number of reservations that had passed their deadlines.
 local RESERVED = 255
 local make_reserving, reserving
 local lost = 0
@@ -52,8 +52,8 @@ local function reserved()
   return reserving
 end
 
--- Reads a limit from the bytes that begin with its signature: an argument, or the state of a counter. Only the first has what
--- follows the signature.
+-- Reads a limit from the bytes that begin with its signature: an argument, or the state of a counter. Only an argument has more after the
+-- signature.
 local function read_limit(bytes, is_argument)
   local length, kind = byte(bytes, 1, 2)
   local body = length + 2
@@ -80,13 +80,13 @@ local function read_limit(bytes, is_argument)
   else
     return nil
   end
-  -- The format of most states with their signature: packed at once, a state is one string instead of three.
+  -- The format of most states, signature included: a state packed in one go is one string instead of three.
   local numbers = kind == WINDOW and 'dI4I4' or (kind == TOKENS or kind == LEAKY) and 'dd' or 'dI4'
   limit.state = '<c' .. body - 1 .. numbers
   return limit
 end
 
--- The number of the current window, the hits of the one before it and its own, and the time since it began.
+-- The number of the current window, the hits of the window before and of this one, and the time since it began.
 local function view_window(limit, state)
   local length = limit.length
   local number = floor(now / length)
@@ -99,7 +99,7 @@ local function view_window(limit, state)
   return number, 0, 0, elapsed
 end
 
--- The number of the current sub-window, the hits of each, and the time since it began.
+-- The number of the current sub-window, the hits of each sub-window, and the time since it began.
 local function view_sub_windows(limit, state)
   local length, count = limit.length, limit.count
   local number, hits = floor(now / length), {}
@@ -117,8 +117,8 @@ local function view_sub_windows(limit, state)
   return number, hits, now - number * length, allowance
 end
 
--- The position of the first run of a log that still counts, the hits from there on, and the time of the newest. The position is
--- past the end if none counts.
+-- The position of the first run of a log that still counts, the hits from there on, and the time of the newest hit. If no run counts, the
+-- position is past the end.
 local function view_log(limit, state)
   if state == '' then return nil, 0, 0 end
   local last = #state - 11
@@ -143,7 +143,7 @@ local function view_intervals(limit, state)
   return number, max(0, missing - (number - stored) * limit.tokens)
 end
 
--- The time that so many hits take to drain: microseconds, and parts of which `limit.hits` are one.
+-- The time in which `hits` drain: microseconds, and fractions. `limit.hits` fractions are a microsecond.
 local function weight(limit, hits)
   if hits * limit.per / limit.hits > LEVEL_MAX then return LEVEL_MAX, 0 end
   return divmod(hits, limit.per, 0, limit.hits)
@@ -200,9 +200,9 @@ local function write_sub_windows(limit, number, hits)
   return limit.signature .. state, (number + limit.count) * limit.length
 end
 
--- A log of these runs, and the time from which on it is empty.
+-- A log of these runs, and the time at which it is empty.
 local function write_log(limit, total, runs)
-  -- Hits beyond the newest `limit` cannot matter one by one: joined into one run, dated as the newest of them.
+  -- Hits beyond the newest `limit` do not matter one by one: they are joined into one run, dated as the newest of them.
   local first, length = 1, #runs
   local oldest_at, oldest = unpack_from('<dI4', runs, 1)
   local is_joined = false
@@ -231,8 +231,7 @@ local function add_to_log(limit, state, added)
   return write_log(limit, total + added, runs .. pack('<dI4', at, added))
 end
 
--- Returns the state with hits added, whether they fit or not, and the time from which on it is empty. Hits in flight are a slot of this
--- id.
+-- Returns the state with hits added, whether they fit or not, and the time at which it is empty. Hits in flight become a slot of this id.
 local function add(limit, state, hits, id)
   local kind = limit.kind
   hits = min(hits, U32)
@@ -246,7 +245,7 @@ local function add(limit, state, hits, id)
     if state ~= '' then dry, part = unpack_from('<dd', state, limit.body) end
     local former_dry, former_part = dry, part
     if dry < now then dry, part = now, 0 end
-    -- Most charges of a batch are of as many hits.
+    -- Most charges of a batch have the same number of hits.
     if limit.weighed ~= hits then
       limit.weighed, limit.weight, limit.weight_part = hits, weight(limit, hits)
       limit.most, limit.most_part = weight(limit, U32)
@@ -302,7 +301,7 @@ local function take_from_log(limit, state, hits)
   return limit.signature .. pack('<d', total) .. sub(state, position, last + 11), newest + limit.length
 end
 
--- Returns the state with hits taken out, newest first, and the time from which on it is empty.
+-- Returns the state without so many of its newest hits, and the time at which it is empty.
 local function give_back(limit, state, hits)
   if state == '' then return '' end
   if byte(state, 1) == RESERVED then return reserved().give_back(limit, state, hits) end
@@ -344,11 +343,11 @@ local function give_back(limit, state, hits)
   end
 end
 
--- Longer logs are shortened for the reply.
+-- Logs longer than this are shortened for the reply.
 local BRIEF_BYTES = 1024
 
--- A log from which the same follows for these numbers of hits: whether, and when, they fit, and when all is free. Runs in between are
--- joined with the next one that matters.
+-- A shorter log that gives the same answers for these numbers of hits: whether and when they fit, and when all is free. Runs in between are
+-- joined with the next run that matters.
 local function brief_log(limit, state, needs)
   local position, total, newest = view_log(limit, state)
   if not position or total > U32 then return state end
@@ -371,7 +370,7 @@ local function brief_log(limit, state, needs)
   return limit.signature .. pack('<d', total) .. runs
 end
 
--- The same of slots: the last one to end is joined with those before it. Those that have passed their deadlines are left out.
+-- The same for slots: a slot is joined with the slots that end before it. Slots past their deadlines are left out.
 local function brief_slots(limit, state, needs)
   local position, total = view_slots(state)
   if total > U32 then return state end
@@ -396,10 +395,10 @@ local function brief_slots(limit, state, needs)
   return write_slots(unpack_from('<d', state, 3), total, slots)
 end
 
--- Whether a state is dated more than a window ahead: by the clock of a store that this one has replaced, or by its own before it was
--- set back. A bucket that refills steadily has no date but the time at which it is full again: one that lacks more than twice its size is
--- of such a clock, or was larger before the limit was changed. That is concluded only for a charge that `is_bounded`: hits that are charged
--- though they do not fit are beyond the size too.
+-- Whether a state is dated more than a window ahead: by the clock of another store that this one replaced, or by this store's clock before
+-- it was set back. The only date of a bucket that refills steadily is the time at which it is full again. If it lacks more than twice its
+-- size, it was dated by such a clock, or its size was larger before the limit was changed. This is concluded only for a charge that
+-- `is_bounded`: hits that are charged without fitting exceed the size too.
 local function is_ahead(limit, state, is_bounded)
   local kind, body = limit.kind, limit.body
   if kind == TOKENS or kind == LEAKY then
@@ -436,7 +435,7 @@ local function dated_now(limit, state)
   local used = used_of(limit, state)
   if used == 0 then return '' end
   if limit.kind == SLOTS then
-    -- Each is still released by its id.
+    -- Each slot is still released by its id.
     local ends, slots = now + limit.length, ''
     for position = view_slots(state), #state, SLOT_BYTES do
       local id, deadline, hits, millis = unpack_from(SLOT, state, position)
@@ -448,8 +447,8 @@ local function dated_now(limit, state)
   return add(limit, '', used)
 end
 
--- The state under a changed limit: hits that are used stay used, as if taken now; of a bucket, as many as `is_ahead` leaves. Of hits of
--- another algorithm it is not known whether they are in flight.
+-- The state under a changed limit. Used hits stay used, as if taken now; in a bucket, at most as many as `is_ahead` accepts. Whether hits
+-- of another algorithm are in flight is not known, so that slots begin empty.
 local function convert(limit, state, is_bounded)
   local former = #state > 2 and read_limit(state, false)
   local used = former and limit.kind ~= SLOTS and used_of(former, state) or 0

@@ -1,4 +1,4 @@
-//! Arguments of the script: a batch of requests, with each counter and each limit named once.
+//! Arguments of the script: a batch of requests. Each counter and each limit is in it once.
 
 use super::microseconds::NANOS;
 use crate::lease::{LeaseRequest, Terms};
@@ -12,19 +12,19 @@ use tidegate_core::{
     store::Key,
 };
 
-/// The most keys of counters in one call: the store pushes them on the stack of its interpreter.
+/// The most keys of counters in one call: the store pushes them on its interpreter's stack.
 pub const COUNTERS_MAX: usize = 4_000;
 
-/// Added to the number of charges of a counter, of which there are fewer, if a reservation follows the first of them.
+/// Added to the number of charges of a counter, which is lower, if a reservation follows the first charge.
 const RESERVES: usize = 1 << 15;
 
 /// The largest whole number that a double and its neighbours represent exactly.
 const EXACT_MAX: u64 = (1 << 53) - 1;
 
-/// Hits in one lease length, beyond which a demand is not told apart.
+/// Demands above this, in hits per lease length, are equal.
 const DEMAND_TOLD_APART_MAX: u64 = 1 << 32;
 
-/// A request as the script reads it, but for the places of its keys and limits in a batch.
+/// A request as the script reads it, without the places of its keys and limits in a batch.
 #[derive(Clone, Debug)]
 pub struct EncodedRequest {
     pub(super) quotas: u16,
@@ -36,17 +36,17 @@ pub(super) struct EncodedCounter {
     pub(super) key: Key,
     pub(super) group: u16,
     pub(super) limit: StoredBytes,
-    /// One more than the most hits that count, debts included; 0 if nothing bounds them.
+    /// The most hits that count, debts included, plus one. 0 if nothing bounds them.
     pub(super) counted_at_most: u64,
     pub(super) given: u64,
-    /// The id of the slot that is taken there; 0 if none is.
+    /// The id of the slot that is taken; 0 if none is.
     pub(super) slot: u64,
     pub(super) reservation: Option<StoredReservation>,
     pub(super) charges: SmallVec<[RemoteCharge; 1]>,
 }
 
 impl EncodedRequest {
-    /// Encodes a request, at this time of this machine; none if it has more counters or charges than one call of the script takes.
+    /// Encodes a request at `now`, the time of this machine. None if it has more counters or charges than one call of the script takes.
     pub fn new(request: &RemoteRequest<'_>, now: Timestamp) -> Option<Self> {
         let counters = request.counters();
         if counters.len() > COUNTERS_MAX {
@@ -88,13 +88,13 @@ impl EncodedRequest {
         self.counters.iter().any(|counter| counter.given > 0)
     }
 
-    /// The keys of the counters that it gives hits back to.
+    /// The keys of the counters to which it gives hits back.
     fn given(&self) -> impl Iterator<Item = Key> {
         let given = |counter: &&EncodedCounter| counter.given > 0 && counter.slot == 0;
         self.counters.iter().filter(given).map(|counter| counter.key)
     }
 
-    /// Its hits, if it takes up to 255 hits of one counter and nothing else, as most requests do: its encoding is five bytes.
+    /// Its hits, if it only takes up to 255 hits of one counter, as most requests do. It is then encoded in five bytes.
     fn only_hits(&self) -> Option<NonZeroU8> {
         let [EncodedCounter { charges, given: 0, slot: 0, reservation: None, .. }] = &self.counters[..]
         else {
@@ -117,7 +117,7 @@ pub struct Batch {
     places: HashMap<Key, u16, foldhash::fast::FixedState>,
     limits: Vec<StoredBytes>,
     requests: Vec<u8>,
-    /// Counters that hits are given back to.
+    /// Counters to which hits are given back.
     given: Vec<Key>,
     /// Number of counters of each request.
     counters: Vec<usize>,
@@ -157,7 +157,7 @@ impl Batch {
             write_u16(out, counter.charges.len() + counter.reservation.map_or(0, |_| RESERVES));
             match counter.slot {
                 0 => write_number(out, counter.given),
-                // Slots are given back by their ids.
+                // Slots are released by their ids.
                 slot => out.extend_from_slice(&slot.to_le_bytes()),
             }
             for (number, charge) in counter.charges.iter().enumerate() {
@@ -169,8 +169,8 @@ impl Batch {
         }
     }
 
-    /// Adds a request for credits of a counter, for which there must be room. All of a batch are for leases of one length. `now`
-    /// is the time of this machine.
+    /// Adds a request for credits of a counter. Expects room. All requests of a batch are for leases of one length. `now` is the time of
+    /// this machine.
     pub fn push_lease(&mut self, key: Key, terms: Terms<'_>, request: &LeaseRequest, now: Timestamp) {
         let numbers = terms.numbers();
         let (key, limit) =
@@ -193,12 +193,13 @@ impl Batch {
         &self.keys
     }
 
-    /// The counters whose marks of give-backs ([`mark`](super::mark)) are the keys after those: the script writes them.
+    /// The counters to which hits are given back. Their marks ([`mark`](super::mark)), which the script writes, are the keys after those of
+    /// the counters.
     pub fn given(&self) -> &[Key] {
         &self.given
     }
 
-    /// The second argument of the script; the first one is the layout, the third the run of the store.
+    /// The second argument of the script. The first is the layout, the third the run of the store.
     pub fn requests(&self) -> &[u8] {
         &self.requests
     }
@@ -213,7 +214,8 @@ impl Batch {
         self.leases
     }
 
-    /// The arguments after them: limits, each with one more than the most hits that count, and the number of hits that an empty counter admits.
+    /// The remaining arguments: limits, each followed by the most hits that count plus one, and the number of hits that an empty counter
+    /// admits.
     pub fn limits(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.limits.iter().map(|limit| &limit[..])
     }
@@ -223,7 +225,7 @@ impl Batch {
         &self.counters
     }
 
-    /// The place of a counter among the keys of the call. The first key is that of the layout, and numbers begin with 1.
+    /// The place of a counter among the keys of the call. Places begin with 1, and the first key is that of the layout.
     fn key(&mut self, key: Key) -> usize {
         let Self { keys, places, .. } = self;
         let place = *places.entry(key).or_insert_with(|| {
@@ -233,8 +235,8 @@ impl Batch {
         usize::from(place)
     }
 
-    /// The place of a limit with these bounds: one more than the hits that count at most, and those that it admits. Requests of one batch
-    /// have few limits.
+    /// The place of a limit with these bounds: the most hits that count plus one, and the hits that it admits. A batch has few limits, so
+    /// that a search suffices.
     fn limit(&mut self, limit: &StoredBytes, bounds: [u64; 2]) -> usize {
         let mut bytes = [0; 16];
         let (counted, admitted) = bytes.split_at_mut(8);
@@ -286,7 +288,7 @@ fn write_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&to_double(number).to_le_bytes());
 }
 
-/// More hits than a double represents exactly are more than any limit admits.
+/// Caps hits at the largest number that a double represents exactly. No limit admits more.
 fn to_double(number: u64) -> f64 {
     number.min(EXACT_MAX) as f64
 }

@@ -1,6 +1,6 @@
 #!lua
--- The beginning of every script. TIME advances within a script: it is read once.
+-- The beginning of every script. Reads the time once, because TIME advances within a script.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
--- Milliseconds that a key outlives the time at which its counter is empty.
+-- A key outlives the time at which its counter is empty by this many milliseconds.
 local SLACK_MS = 1000

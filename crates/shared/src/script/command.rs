@@ -1,4 +1,4 @@
-//! Commands for counters of one group that are calls of a script of their own, each with its keys and arguments.
+//! Calls of scripts for counters of one group, each call with its own keys and arguments.
 
 use super::{batch::EncodedRequest, mark::mark, text::Script};
 use tidegate_core::{
@@ -9,15 +9,15 @@ use tidegate_core::{
 /// More hits than a slot has.
 const ALL: u64 = 1 << 32;
 
-/// A call of a script for counters of one group. The script returns how many slots were released, reservations have ended, or counters were
-/// reset, or 1 if a ticket is held.
+/// A call of a script for counters of one group. It returns the number of slots that were released, of reservations that have ended, or of
+/// counters that were reset, or 1 if a ticket is held.
 #[derive(Clone, Debug)]
 pub struct Command {
     /// The script.
     pub script: Script,
     /// Counters.
     pub counters: Vec<Key>,
-    /// The token under which hits are taken back once.
+    /// The token under which hits are taken back only once.
     pub(super) token: Option<u128>,
     /// Arguments.
     pub arguments: Vec<Vec<u8>>,
@@ -35,13 +35,13 @@ impl Command {
         Self { script, counters, token: None, arguments }
     }
 
-    /// The release of the slots of this id: of so many hits at most of each, or of all of them, which changes nothing when it is repeated.
+    /// Releases the slots of this id: at most `hits` of each, or all. To release all once more changes nothing.
     pub fn release(id: u64, hits: Option<u64>, counters: Vec<Key>) -> Self {
         let hits = hits.unwrap_or(ALL).min(ALL).to_string();
         Self::of_ticket(Script::Release, id, counters, [hits].into_iter())
     }
 
-    /// The end of the reservations of this id. Hits that are given back are those by which the cost is less than the estimate.
+    /// Ends the reservations of this id. If the cost is less than the estimate, the difference is given back.
     pub fn end(id: u64, cost: Hits, counters: Vec<Key>) -> Self {
         let cost = match cost {
             Hits::Take(hits) => hits.get().min(ALL).to_string(),
@@ -51,7 +51,7 @@ impl Command {
         Self::of_ticket(Script::End, id, counters, [cost].into_iter())
     }
 
-    /// Closes what a request has perhaps taken: releases its slots, and ends its reservations at no cost.
+    /// Closes what a request may have taken: releases its slots, and ends its reservations at no cost.
     pub fn close(request: &EncodedRequest) -> impl Iterator<Item = Self> {
         let slots = request.counters.iter().filter(|counter| counter.slot != 0);
         let slots = slots.map(|counter| (counter.slot, counter.key)).unzip();
@@ -62,7 +62,7 @@ impl Command {
         release.into_iter().chain(of_ticket(reserved).map(|(id, keys)| Self::end(id, Hits::Peek, keys)))
     }
 
-    /// The renewal of the slots and the reservations of this id, each in a counter and for a time; a look at them only, if `is_peek`.
+    /// Renews the slots and the reservations of this id, each in a counter and for a time. Only looks at them if `is_peek`.
     pub fn renew(id: u64, slots: &[(Key, Window)], reserved: &[(Key, Window)], is_peek: bool) -> Self {
         let named = || slots.iter().chain(reserved);
         let holds = named().map(|(_, hold)| hold.nanos().get().div_ceil(1_000).to_string());
@@ -76,7 +76,7 @@ impl Command {
         Self { script: Script::Reset, counters, token: None, arguments: Vec::new() }
     }
 
-    /// The names of its keys. All begin with `prefix`.
+    /// The names of its keys, all with `prefix`.
     pub fn keys(&self, prefix: &str) -> Vec<String> {
         let token = self.token.map(|token| format!("{prefix}undo:{token:032x}"));
         let mut keys: Vec<String> = token.into_iter().collect();

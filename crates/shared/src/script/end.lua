@@ -1,7 +1,7 @@
--- Ends the reservations of one ticket. Keys: counters. Arguments: the id, and the actual cost; below zero, by how much it is less than the
--- estimate. Returns how many were open, and how many others had passed their deadlines.
+-- Ends the reservations of one ticket. Keys: counters. Arguments: the id, and the actual cost (or, as a negative number, the difference by
+-- which it is less than the estimate). Returns how many were open, and how many others had passed their deadlines.
 --
--- A reservation that is not open any more is none: a second call changes nothing.
+-- A reservation that is no longer open is skipped, so that a second call changes nothing.
 
 local values, ended = redis.call('MGET', unpack(KEYS)), 0
 local id, cost = ARGV[1], ARGV[2] + 0

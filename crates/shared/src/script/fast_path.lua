@@ -2,15 +2,15 @@
 --
 -- All reads precede all writes, and an error precedes every write.
 --
--- Most requests are one charge of one counter without leases. They are decided here, without a function: what a function takes from
--- around it costs as much as a part of a decision. `make_general` makes the functions for all others, when a call meets one.
+-- Most requests are one charge of one counter without leases. They are decided here, outside any function: the variables that a function
+-- captures cost as much as a part of a decision. `make_general` makes the functions for all other requests, when a call has one.
 
 local floor, pack, unpack_from, byte, call = math.floor, struct.pack, struct.unpack, string.byte, redis.call
 local keys, requests, layout, run = KEYS, ARGV[2], ARGV[1], ARGV[3]
--- The value of each counter; false if there is none, and the state alone once its leases were read.
+-- The value of each counter: false if there is none, and only the state once its leases were read.
 local states = call('MGET', unpack(keys))
--- The first key holds the layout and, where servers take leases, the epoch: its beginning and the run of the store that it is of.
--- Another run, or a key that is gone, means that acknowledged writes may be lost.
+-- The first key holds the layout. If servers take leases, it also holds the epoch: its beginning, and the store's run that it belongs to.
+-- If the run is another one, or the key is gone, acknowledged writes may be lost.
 local is_new_store, header, began, is_learning, lease_length = '', nil, '', false, 0
 if layout ~= '' then
   local found = states[1]
@@ -30,7 +30,7 @@ if layout ~= '' then
   end
 end
 
--- Instead of the expiry of a counter whose key has the right one, and a state of as many bytes.
+-- Stands for the expiry if the key already has the right one and a state of as many bytes.
 local KEPT = math.huge
 -- The `nil`s are room for a batch of 16: a table that grows is copied.
 local changed = { nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil }
@@ -38,14 +38,14 @@ local reply = {
   pack('<d', now), '', is_new_store .. (is_learning and 'l' or '') .. began,
   nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil,
 }
--- By number of the request: its verdict, if that is not the first: admitted, denied, not decided, denied while credits are outstanding, not
--- decided since a counter is damaged.
+-- Verdicts by number of the request, other than the default, admitted (0): denied (1), not decided (2), denied while credits are
+-- outstanding (3), not decided because a counter is damaged (4).
 local verdicts = {}
 local position, size, replied, decided = 1, #requests, 3, 0
 local general = (is_learning or ARGV[4] ~= '') and make_general(now, states, changed, reply, lease_length)
 local leased = general and general.leased
 
--- The store decides nothing while it learns which credits are outstanding.
+-- The store decides nothing while it learns about outstanding credits.
 while is_learning and position <= size do
   local counters
   position, counters = general.skip(position)
@@ -54,15 +54,15 @@ while is_learning and position <= size do
   verdicts[decided] = 2
 end
 
--- Of the limit of the last request: its kind, signature, and greatest number of hits; the bytes of a state and their format; and what
--- its kind has: the window's length, number and rest, the end of a window that begins now, and that of the next one, the rate.
+-- Limit of the last request: kind, signature, greatest number of hits, bytes and format of a state. Then numbers of its kind: the window's
+-- length, number and rest, the ends of a window that begins now and of the next one, and the rate.
 local last, kind, signature, most, bytes, format, length, number, rest, window_end, next_end, rate_hits, rate_per
 
 while position <= size do
   decided = decided + 1
-  -- Whether the request is decided here, the state that it leaves if it is admitted, and the time from which on that is empty.
+  -- Whether the request is decided here, the state if it is admitted, and the time at which that state is empty.
   local is_decided, charged, expires = false, nil, nil
-  -- A request for one charge begins with its hits, all others with a zero.
+  -- A request for one charge begins with its hits, all other requests with a zero.
   local hits, low, high, limit_low, limit_high = byte(requests, position, position + 4)
   if hits > 0 then
     local key, index = low + 256 * high, limit_low + 256 * limit_high
@@ -71,7 +71,7 @@ while position <= size do
       last, signature_length, kind = index, byte(argument, 1, 2)
       signature, most = string.sub(argument, 1, signature_length + 1), unpack_from('<d', argument, #argument - 7)
       bytes = signature_length + 17
-      -- The kinds are those of `read_limit`.
+      -- The letters of the kinds, as in `read_limit`.
       if kind == 87 then
         kind, numbers, length = 'window', 'dI4I4', unpack_from('<d', argument, 3)
         number = floor(now / length)
@@ -95,7 +95,7 @@ while position <= size do
     end
     local state = states[key]
     if (state and #state ~= bytes and state ~= '') or (leased and leased[key]) then
-      -- Left to the functions.
+      -- The functions decide all other kinds.
     elseif kind == 'window' then
       local found, stored, previous, current = signature, nil, 0, 0
       if state and state ~= '' then
@@ -104,7 +104,7 @@ while position <= size do
           if number == stored + 1 then
             previous, current = current, 0
           else
-            -- The window is an older one, or the clock was set back.
+            -- The stored window is an older one, or the clock was set back.
             previous, current, found = 0, 0, number > stored and found
           end
         end
@@ -113,7 +113,7 @@ while position <= size do
         local used = previous + current
         is_decided = true
         if used + hits > most and previous > 0 then
-          -- It matters which part of the window before still counts.
+          -- The part of the window before that still counts.
           local product = previous * rest
           used, is_decided = current + floor(product / length), product < 9007199254740992
         end
@@ -127,7 +127,7 @@ while position <= size do
       if state and state ~= '' then found, ends, count = unpack_from(format, state) end
       expires = KEPT
       if now >= ends or count == 0 then ends, count, expires = window_end, 0, window_end end
-      -- The functions treat windows of a clock that was far ahead.
+      -- The functions decide windows of a clock that was far ahead.
       if found == signature and ends <= next_end then
         is_decided = true
         if count + hits <= most then charged = pack(format, signature, ends, count + hits) end
@@ -145,7 +145,7 @@ while position <= size do
           if part >= rate_hits then dry, part = dry + 1, part - rate_hits end
           charged, expires = pack(format, signature, dry, part), part > 0 and dry + 1 or dry
         elseif level > 2 * most * rate_per then
-          -- The functions treat buckets of a clock that was far ahead.
+          -- The functions decide buckets of a clock that was far ahead.
           is_decided = false
         end
       end
@@ -154,7 +154,7 @@ while position <= size do
       replied, position = replied + 1, position + 5
       reply[replied] = state or ''
       if charged then
-        -- A counter that was changed before in this call has another expiry to be written.
+        -- If this call has changed the counter before, its expiry has to be written anyway.
         if expires == KEPT then expires = changed[key] or KEPT end
         states[key], changed[key] = charged, expires
       else
@@ -193,10 +193,10 @@ for key = 2, #keys do
   local expires, state = changed[key], states[key]
   if expires and general then state, expires = general.value_of(key, state, expires) end
   if expires == KEPT then
-    -- Keeps the expiry, and returns no table.
+    -- SETRANGE keeps the expiry, and returns no table.
     call('SETRANGE', keys[key], '0', state)
   elseif expires and expires > now then
-    -- Most counters of a limit have it in common: a number would be printed anew for each.
+    -- Most counters of a limit have the same expiry: its text is made once.
     if expires ~= last_expires then
       last_expires, text = expires, string.format('%.0f', math.ceil((expires - now) / 1000) + SLACK_MS)
     end

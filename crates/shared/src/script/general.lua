@@ -1,7 +1,7 @@
--- Decides all that the fast path leaves: requests with several charges, other kinds of limits, counters with leases or of changed
--- limits; and grants credits.
+-- Decides all requests that the fast path does not: several charges, other kinds of limits, counters with leases, changed limits. Grants
+-- credits.
 
--- Bytes of one charge. A number of charges from `RESERVES` on means that a reservation follows the first of them: its id, the longest time
+-- Bytes of one charge. If the number of charges is `RESERVES` or more, a reservation follows the first of them: its id, the longest time
 -- until its end, and whether its hits are returned then.
 local CHARGE_BYTES = 35
 local RESERVES, RESERVATION, RESERVATION_BYTES = 32768, '<c8dB', 17
@@ -9,27 +9,30 @@ local LEASE_REQUEST, LEASE_TERMS, LEASE_REQUEST_BYTES = '<HHc8ddddddd', '<dddddd
 
 local requests = ARGV[2]
 local limits = {}
--- Of counters with leases: these, and their limits.
+-- Counters with leases: their leases, and their limits.
 local leased, limits_of = {}, {}
--- Of one request. Counters: number of the key, limit, state, number of charges, id of the slot. Charges: descriptor, flags, hits taken, hits given.
+-- Of one request. By counter: number of the key, limit, state, number of charges, id of the slot. By charge: descriptor, flags, hits taken,
+-- hits given.
 local numbers, limits_met, before, counts, slots = {}, {}, {}, {}, {}
--- Of the reservations of counters: the longest times, false if there is none, and whether hits are returned. Their ids are in `slots`.
+-- Reservations by counter: the longest time until the end (false if there is none), and whether hits are returned. Their ids are in
+-- `slots`.
 local holds, returns = {}, {}
 local descriptors, flags, takes, gives = {}, {}, {}, {}
--- By descriptor: number of the last request of which it was over its limit. By charge: the same, of those that are over by themselves.
+-- By descriptor: number of the last request in which it was over its limit. By charge: the last request in which the charge was over by
+-- itself.
 local over, over_alone, number = {}, {}, 0
 
--- By number of the key: counters that hits were given back to.
+-- By number of the key: counters to which hits were given back.
 local given_back = {}
 
--- The limit among the arguments; nil if the clock of the client is too far from that of the store.
+-- The limit among the arguments. Nil if the clock of the client is too far from the store's clock.
 local function limit_at(index)
   local limit, argument = limits[index], ARGV[index + 4]
   if not limit then
     limit = read_limit(argument, true)
     local ends = limit.ends
     if ends and (now < ends[1] or now >= ends[4]) then return nil end
-    -- One more than the most hits that count, debts included; 0 if nothing bounds them.
+    -- The most hits that count, debts included, plus one. 0 if nothing bounds them.
     local counted_at_most = unpack_from('<d', argument, #argument - 15)
     if counted_at_most > 0 then limit.counted_at_most = counted_at_most - 1 end
     -- Hits that an empty counter admits.
@@ -39,8 +42,8 @@ local function limit_at(index)
   return limit
 end
 
--- The state of a counter without leases, dated now if it is of a clock that was far ahead. Stored in any case, for the same reason as one
--- of a changed limit.
+-- The state of a counter without leases. If its clock was far ahead, it is dated now, and stored in any case, for the same reason as a
+-- state of a changed limit.
 local function of_present(key, limit, state, is_bounded)
   if state == '' or not is_ahead(limit, state, is_bounded) then return state end
   local expires
@@ -49,17 +52,17 @@ local function of_present(key, limit, state, is_bounded)
   return state
 end
 
--- The state of a counter with reservations, without those that have passed their deadlines; stored in any case.
+-- The state of a counter with reservations, without those past their deadlines. Stored in any case.
 local function of_open(key, limit, state)
   local present, expires = reserved().present(limit, state)
   if expires then states[key], changed[key] = present, expires end
   return present
 end
 
--- The functions for leases, once made.
+-- The functions for leases, nil until they are needed.
 local leasing
 
--- The state of a counter with leases, of which those that have ended are counted; and its leases, nil if none are left.
+-- The state of a counter with leases, with the leases that have ended counted. Also its leases, nil if none are left.
 local function open_leased(key, limit)
   leasing = leasing or make_lease_functions()
   local state, leases = states[key], leased[key]
@@ -68,14 +71,14 @@ local function open_leased(key, limit)
     leased[key], limits_of[key] = leases, limit
   end
   if limit.kind == SLOTS then
-    -- Of another algorithm, as the credits are.
+    -- The state is of another algorithm, as the credits are.
     leased[key], states[key], changed[key] = nil, '', 0
     return '', nil
   end
   local unchanged = state
   limits_of[key] = limit
   for i = 1, #leases do
-    -- Of a clock that was far ahead.
+    -- The lease was dated by a clock that was far ahead.
     if lease_length > 0 and leases[i].ends > now + 10 * lease_length then leases[i].ends = now + lease_length end
   end
   state = leasing.present(limit, state, leases)
@@ -89,7 +92,7 @@ local function open_leased(key, limit)
   return state, leases
 end
 
--- The place after a request, and the number of its counters.
+-- The position after a request, and the number of its counters.
 local function skip(position)
   local counters = 1
   if byte(requests, position) > 0 then
@@ -106,8 +109,8 @@ local function skip(position)
   return position, counters
 end
 
--- Replaces what a denied client is shown of counters with leases: its wait depends on the ends of the credits, which do not count as hits of
--- now. Those of quota do.
+-- Replaces the states of counters with leases in the reply to a denied client. Its wait depends on the ends of the credits, which do not
+-- count there as hits of now. Hits of quota do.
 local function show_leases(counters, replied)
   local charge = 0
   for i = 1, counters do
@@ -126,8 +129,8 @@ local function show_leases(counters, replied)
   end
 end
 
--- Decides a request, and charges its counters; fails if one of these is damaged. Returns its verdict, the position after it, and the length of the reply; nil if a clock
--- is wrong.
+-- Decides a request, and charges its counters. Fails if one of these is damaged. Returns its verdict, the position after it, and the length
+-- of the reply; nil if a clock is wrong.
 local function decide(position, replied)
   local counters, quotas, hits = 1, 0, byte(requests, position)
   if hits == 0 then
@@ -141,7 +144,7 @@ local function decide(position, replied)
     local key, index, charges, given, descriptor, flag, need, most, take, give
     local begins = position
     if hits == 0 then
-      -- With the first charge: every counter has one.
+      -- Reads the counter together with its first charge, which every counter has.
       key, index, charges, given, descriptor, flag, need, most, take, give, position =
         unpack_from('<HHHdHBdddd', requests, position)
       holds[i] = false
@@ -157,10 +160,10 @@ local function decide(position, replied)
     local limit = limits[index] or limit_at(index)
     if not limit then return nil end
     most = most or limit.admitted_at_most
-    -- Instead of the hits that are given back: slots are released by their ids.
+    -- Slots are released by their ids, which are in place of the hits that are given back.
     if limit.kind == SLOTS then slots[i], given = sub(requests, begins + 6, begins + 13), 0 end
     local state, leases = states[key] or '', leased[key]
-    -- The actual cost of a request may be beyond the size of a bucket, and so may credits that are spent after their hits were given back.
+    -- The actual cost of a request may exceed the size of a bucket. So may credits that are spent after their hits were given back.
     local is_bounded = flag < 4 and take > 0 and not holds[i] and lease_length == 0
     local first = byte(state, 1)
     if leases or first == 0 then
@@ -168,7 +171,7 @@ local function decide(position, replied)
     elseif first == RESERVED then
       state = of_open(key, limit, state)
     elseif state ~= '' and sub(state, 1, #limit.signature) ~= limit.signature then
-      -- Stored in any case: converted at each read instead, its hits would count as taken at the time of the read.
+      -- Stored in any case: if the state was converted at each read instead, its hits would count as taken at the time of the read.
       local expires
       state, expires = convert(limit, state, is_bounded)
       states[key], changed[key] = state, expires or 0
@@ -177,7 +180,7 @@ local function decide(position, replied)
     end
     numbers[i], limits_met[i], before[i], counts[i] = key, limit, state, charges
     if leases then
-      -- The client sees outstanding credits as hits, and as many hits as it would give back beyond those that can be.
+      -- In the reply, outstanding credits are hits. So are hits that it would give back beyond those that can be.
       local out = leasing.outstanding(leases)
       local beyond = given > 0 and max(0, given - leasing.most_given(limit, state, leases)) or 0
       if out + beyond > 0 then state = add(limit, state, out + beyond) end
@@ -221,7 +224,7 @@ local function decide(position, replied)
       local flag = flags[charge]
       if over[descriptors[charge]] == number then denied = denied + takes[charge] end
       if stops and flag >= 12 then
-        -- Such charges alone are counted once one of them is over.
+        -- Once one of these charges is over by itself, only charges that are count.
         if over_alone[charge] == number then taken = taken + takes[charge] end
       elseif flag >= 4 or not (is_denied or over[descriptors[charge]] == number) then
         taken, given, is_always = taken + takes[charge], given + gives[charge], is_always or flag >= 4
@@ -232,7 +235,7 @@ local function decide(position, replied)
     if leases then
       given = given > 0 and min(given, leasing.most_given(limits_met[i], state, leases)) or 0
       leases.exact = max(0, leases.exact - given) + taken
-      -- What requests demand beside parts of quota.
+      -- Demand of requests beside parts of quota.
       if denied > taken and #leases.parts > 0 and limits_met[i].kind ~= FIRST_HIT then
         leases.exact, changed[key] = leases.exact + denied - taken, changed[key] or 0
       end
@@ -252,11 +255,11 @@ local function decide(position, replied)
       states[key], changed[key] = state, expires or 0
     end
   end
-  -- Denied, or denied while credits are outstanding, which may be returned.
+  -- Denied, or denied while credits are outstanding: servers may return these.
   return is_denied and (has_credits and 3 or 1) or 0, position, replied
 end
 
--- Grants credits by the request at this position, and appends the grant to the reply; nil if a clock is wrong.
+-- Grants credits for the request at this position, and appends the grant to the reply. Nil if a clock is wrong.
 local function grant(position, is_learning, replied)
   local key, index, node, holder, sequence, spent, acknowledged, spent_ago, kept, demand, after =
     unpack_from(LEASE_REQUEST, ARGV[4], position)
@@ -300,13 +303,13 @@ local function grant(position, is_learning, replied)
   state, granted = leasing.lease(limit, state, leases, request, terms, is_learning)
   if granted then states[key], changed[key] = state, 0 end
   local is_long = granted and limit.kind == LOG and #state > BRIEF_BYTES and byte(state, 1) ~= RESERVED
-  -- The node computes when a grant is worthwhile.
+  -- The node computes from the log when a grant is worthwhile.
   if is_long then state = brief_log(limit, state, { leasing.outstanding(leases) + floor(freed / 2) + 1 }) end
   reply[replied + 1], reply[replied + 2] = granted or '', granted and state or ''
   return true
 end
 
--- Grants credits, and appends the grants to the reply; false if a clock is wrong. Nothing is granted of a damaged counter.
+-- Grants credits, and appends the grants to the reply. False if a clock is wrong. Of a damaged counter, nothing is granted.
 local function grant_all(is_learning, replied)
   local size = #ARGV[4]
   if size > 0 then leasing = leasing or make_lease_functions() end
@@ -322,7 +325,7 @@ local function grant_all(is_learning, replied)
   return true
 end
 
--- The value of a counter that was changed, and the time from which on it may be dropped.
+-- The value of a counter that was changed, and the time at which it may be dropped.
 local function value_of(key, state, expires)
   local leases = leased[key]
   if not leases then return state, expires end
@@ -332,7 +335,7 @@ local function value_of(key, state, expires)
   return is_leased and leasing.join(state, leases) or state, expires
 end
 
--- Marks counters that hits were given back to: their names are keys too, after those of the counters.
+-- Marks counters to which hits were given back. The names of the marks are keys too, after those of the counters.
 local function mark_given()
   for key in pairs(given_back) do mark(KEYS[key], now) end
 end

@@ -1,26 +1,27 @@
--- Leases: credits of a counter that servers may spend without the store. These are the functions of src/shared/lease/
--- (`SharedCounter`), in microseconds; docs/decisions/0009-leases-never-over-admit.md gives the reasons.
+-- Leases: credits of a counter that servers may spend without the store. The functions are those of crates/shared/src/lease/
+-- (`SharedCounter`), in microseconds. docs/decisions/0009-leases-never-over-admit.md gives the reasons.
 --
--- The value of a counter with leases begins with a zero byte, the leases, and the hits of exact decisions in a window from the
--- first hit. The state follows: that of the hits that are used. Outstanding credits count as hits of the present moment.
+-- The value of a counter with leases begins with a zero byte, the leases, and the hits of exact decisions in a window from the first hit.
+-- The state of the used hits follows. Outstanding credits count as hits of the present moment.
 --
--- Parts of quota are among the leases (src/shared/quota/part.rs): two records each. Their bursts count as credits. Their rates count as time
--- passes; those of a window count as credits, too, for as long as it lasts, with those that were given up. While there are any parts, the
--- hits of all exact decisions are counted; but for windows from the first hit, those that are denied too.
+-- Parts of quota are among the leases (crates/shared/src/quota/part.rs), as two records each. Their bursts count as credits. Their rates
+-- count as time passes; in a window, they count as credits as long as the window, also after they were given up. While there are parts, the
+-- hits of all exact decisions are counted, including denied ones except in windows from the first hit.
 --
--- Made when a script meets the first lease: most calls meet none, and save the time.
+-- Made when a script reads the first lease: most calls read none, and save the time.
 local function make_lease_functions()
   local LEASE = '<c8dddddd'
-  -- Instead of the holder: of a part, the server, sequence, rate, burst, end and demand; after it, the microsecond up to which its rate
-  -- is counted (below zero: the microseconds for which its hits are held), the number of clients, the hits that are held, the end, and the spent
-  -- hits that are counted. Of the rate that was given up: the rate, the time, the hits that are held, the end, and the microseconds of its window.
+  -- These numbers are in place of the holder. A part has the server, sequence, rate, burst, end and demand. Its second record has the
+  -- microsecond up to which its rate is counted (below zero: the microseconds for which its hits are held), the number of clients, the held
+  -- hits, the end, and the counted spent hits. A rate that was given up has the rate, the time, the held hits, the end, and the
+  -- microseconds of its window.
   local PART, PART_COUNTED, LEAVING = -1, -2, -3
-  -- Thousandths of a hit per second and microseconds, of a hit.
+  -- A hit in thousandths of a hit per second times microseconds.
   local HIT = 1e9
   -- Supply of credits.
   local AMPLE, SCARCE, TOO_SMALL, LEARNING = 0, 1, 2, 3
 
-  -- The state in a counter's value, and its leases; nil if it has none.
+  -- The state in a counter's value, and its leases (nil if it has none).
   local function split_value(value)
     if byte(value, 1) ~= 0 then return value, nil end
     local count, exact, position = unpack_from('<Hd', value, 2)
@@ -53,10 +54,10 @@ local function make_lease_functions()
     return sub(value, position), leases
   end
 
-  -- Microseconds of the time before a rate was given up that are still in its window.
+  -- Microseconds before a rate was given up that are still in its window.
   local function left_of(leaving) return max(0, leaving.span - max(0, now - leaving.since)) end
 
-  -- The hits of a rate in so many microseconds, rounded up.
+  -- The hits of a rate in `time` microseconds, rounded up.
   local function hits_in(rate, time)
     local hits, rest = divmod(rate, time, 0, HIT)
     return rest > 0 and hits + 1 or hits
@@ -108,12 +109,13 @@ local function make_lease_functions()
     return rest > 0 and sum + 1 or sum
   end
 
-  -- Outstanding credits of a counter that has no quota; zero if it has.
+  -- Outstanding credits of a counter without quota; zero if it has quota.
   local function of_leases_alone(leases)
     return #leases.parts == 0 and not leases.leaving and outstanding_of(leases) or 0
   end
 
-  -- Adds a rate of a window that is given up at a time. One stands for all: with as many hits in the window then, and no fewer later.
+  -- Adds a rate of a window that was given up at a time. Such rates are merged into one rate, with as many hits in the window at that time,
+  -- and no fewer later.
   local function leave(leases, rate, span, at)
     if rate == 0 or span == 0 then return end
     local present, before = now, leases.leaving
@@ -126,13 +128,14 @@ local function make_lease_functions()
     now = present
   end
 
-  -- The part of a rate for whose hits in so many microseconds there is room.
+  -- The part of a rate whose hits in `time` microseconds fit into `free`.
   local function affordable(rate, time, free)
     if time == 0 or divmod(rate, time, 0, HIT) < free then return rate end
     return min(rate, (divmod(free, HIT, 0, time)))
   end
 
-  -- Gives up to so much of the rate that was given up to a part that grows: hits of the time since are needed. Returns how much.
+  -- Moves up to `rate` of the rate that was given up to a part that grows, if there is room for the hits of the time since. Returns the
+  -- moved rate.
   local function replace(leases, rate, span, free)
     local leaving = leases.leaving
     if not leaving or span ~= leaving.span or left_of(leaving) == 0 then return 0 end
@@ -141,8 +144,8 @@ local function make_lease_functions()
     return replaced
   end
 
-  -- Adds hits of a lease, dated. Where no window from the first hit is open, they are of an earlier one: they open none. The windows
-  -- of a calendar are known from an hour ago on: earlier hits count in the one of that time.
+  -- Adds hits of a lease at their date. If no window from the first hit is open, they are of an earlier window, and open none. The windows
+  -- of a calendar are known from an hour ago: earlier hits count in the window of that time.
   local function add_leased(limit, state, hits, at)
     local present = now
     now = at
@@ -151,7 +154,7 @@ local function make_lease_functions()
     return state
   end
 
-  -- Adds hits of parts, dated. They open a window from the first hit: clients may spend without any exact decision.
+  -- Adds hits of parts at their date. They open a window from the first hit: clients may spend without an exact decision.
   local function add_of_parts(limit, state, hits, at)
     local present = now
     now = at
@@ -160,14 +163,14 @@ local function make_lease_functions()
     return state
   end
 
-  -- The hits of a part's rate up to this time that were not counted: whole ones, rounded up.
+  -- The hits of a part's rate until `till` that are not counted yet, rounded up.
   local function accrued(part, till)
     if part.span > 0 or till <= part.counted then return 0 end
     return hits_in(part.rate, till - part.counted)
   end
 
-  -- Counts the hits of the rates of parts as used, and then the bursts of those that have ended, in the order of their ends. The last hit
-  -- of a rate may not be spent yet: it is dated when its time began.
+  -- Counts the hits of the rates of parts as used, and then the bursts of parts that have ended, in the order of their ends. The last hit
+  -- of a rate may not be spent yet: it is dated at the beginning of its time.
   local function expire_parts(limit, state, leases)
     local left, ended, last_hits = {}, {}, {}
     for _, part in ipairs(leases.parts) do
@@ -192,7 +195,7 @@ local function make_lease_functions()
     return state
   end
 
-  -- Counts the hits of leases that have ended as used, dated at the end, in the order of their ends.
+  -- Counts the hits of leases that have ended as used, dated at their ends, in the order of the ends.
   local function expire_leases(limit, state, leases)
     if #leases.parts > 0 then state = expire_parts(limit, state, leases) end
     if leases.leaving and left_of(leases.leaving) == 0 then leases.leaving = nil end
@@ -209,7 +212,7 @@ local function make_lease_functions()
     return state
   end
 
-  -- Hits that can be given back. A window from the first hit is not closed once it was leased.
+  -- Hits that can be given back. A window from the first hit that was leased is not closed.
   local function most_given(limit, state, leases)
     local used = used_of(limit, state)
     if limit.kind == FIRST_HIT and (outstanding_of(leases) > 0 or used > leases.exact) then
@@ -218,7 +221,7 @@ local function make_lease_functions()
     return used
   end
 
-  -- The state under a changed limit: hits that are used stay used, and credits that have expired, as if taken now.
+  -- The state under a changed limit: used hits, and credits that have expired, count as taken now.
   local function convert_leased(limit, state, leases)
     local unspent = 0
     for i = #leases, 1, -1 do
@@ -228,7 +231,7 @@ local function make_lease_functions()
     return unspent > 0 and add(limit, state, unspent) or state
   end
 
-  -- The time from which on the value may be dropped: an upper bound, for leases end with as many hits as credits at most.
+  -- The time at which the value may be dropped. It is an upper bound: a lease ends with at most as many hits as credits.
   local function expiry_of(limit, state, leases)
     local present, last, hits = now, now, outstanding_of(leases)
     for i = 1, #leases do last = max(last, leases[i].ends) end
@@ -239,7 +242,7 @@ local function make_lease_functions()
     now = last
     local _, expires
     if limit.kind == WINDOW and byte(state, 1) ~= RESERVED then
-      -- That of `add`, without a state.
+      -- The expiry that `add` returns, computed without a state.
       expires = (view_window(limit, state) + 2) * limit.length
     else
       _, expires = add(limit, state, max(1, hits))
@@ -248,7 +251,7 @@ local function make_lease_functions()
     return max(last, expires)
   end
 
-  -- The end of a lease that is granted now, clipped to the window; nil if nothing can be granted.
+  -- The end of a lease that is granted now, clipped to the window. Nil if nothing can be granted.
   local function lease_end(limit, state, length)
     local ends, kind = now + length, limit.kind
     if kind ~= CLOCK and kind ~= FIRST_HIT and kind ~= CALENDAR then return ends end
@@ -260,7 +263,7 @@ local function make_lease_functions()
     return ends > now and ends or nil
   end
 
-  -- The greatest share such that all shares, each no greater than its claim, fit into the pool.
+  -- The greatest share for which all shares, each no greater than its claim, fit into the pool.
   local function water_level(wants, pool)
     table.sort(wants)
     for i, want in ipairs(wants) do
@@ -271,7 +274,7 @@ local function make_lease_functions()
     return math.huge
   end
 
-  -- Time for which nodes are granted credits, if all of them demand so many hits in one lease length.
+  -- Time for which nodes are granted credits, if together they demand `demand` hits in one lease length.
   local function horizon_of(terms, demand)
     demand = max(demand, 1)
     local used = demand * terms.span / terms.length
@@ -303,7 +306,7 @@ local function make_lease_functions()
     end
     local available = free + kept + outstanding
     local half = floor(available / 2)
-    -- Enough for all, as mostly.
+    -- There is enough for all, which is the common case.
     if wanted <= half then return min(max(0, want - kept), free), AMPLE, report_after, want end
     local function need_of(number) return floor((divmod(number, terms.report_min, 0, length)) * 3 / 2) + 1 end
     local need = need_of(demand)
@@ -322,8 +325,8 @@ local function make_lease_functions()
     return min(max(0, credits - kept), free), supply, report_after, credits
   end
 
-  -- Counts what a node reports as spent, takes back what it does not keep, and grants its share. Returns the state and the grant; nil
-  -- for a request that is not newer than the node's last one.
+  -- Counts credits that a node has spent, takes back credits that it does not keep, and grants its share. Returns the state and the grant;
+  -- nil if the request is not newer than the node's last one.
   local function lease(limit, state, leases, request, terms, is_learning)
     local kept, index, former = 0, nil, nil
     for i = 1, #leases do
@@ -339,7 +342,7 @@ local function make_lease_functions()
       state = add_leased(limit, state, spent, at)
       kept = is_learning and request.kept or min(request.kept, max(0, former.outstanding - spent))
     elseif is_learning and limit.kind ~= FIRST_HIT then
-      -- The lease was lost: the declaration applies.
+      -- The lease was lost: what the node declares counts.
       local lost = max(0, request.spent - request.acknowledged)
       if lost > 0 then state = add(limit, state, lost) end
       kept = request.kept
@@ -353,7 +356,7 @@ local function make_lease_functions()
     elseif ends then
       credits, supply, report_after, share = grant(terms, leases, request.demand, kept, free, ends)
     end
-    -- What a server keeps beyond its share is not renewed. It cannot be taken back at once: the server goes on to spend it.
+    -- Credits that a server keeps beyond its share are not renewed. They cannot be taken back at once, as the server goes on to spend them.
     if former and kept > share then ends = min(ends, former.ends) end
     local outstanding = kept + credits
     if request.demand > 0 or outstanding > 0 then
@@ -366,7 +369,7 @@ local function make_lease_functions()
     return state, pack('<ddBdd', request.spent + outstanding, valid_for, supply, report_after, outstanding_of(leases))
   end
 
-  -- The state under this limit, of the present: leases that have ended are counted.
+  -- The state under this limit as of now, with the leases that have ended counted.
   local function present_state(limit, state, leases)
     local begins = byte(state, 1) == RESERVED and 2 or 1
     if state ~= '' and sub(state, begins, begins + #limit.signature - 1) ~= limit.signature then

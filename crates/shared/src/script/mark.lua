@@ -1,5 +1,5 @@
--- Marks a counter whose hits were given back or reset: a charge from before is not undone any more, since its hits may be among those.
--- Kept for longer than an undo is tried.
+-- Marks a counter whose hits were given back or reset. An earlier charge is then not undone any more, since its hits may be among those.
+-- The mark outlives all attempts at an undo.
 local MARK_MS = 120000
 
 local function mark(key, now)

@@ -1,7 +1,7 @@
 //! Names of the marks of give-backs, which the scripts write (`mark.lua`).
 
-/// The key of the mark of a counter, which is in the counter's slot: it exists for two minutes after hits were given back to the
-/// counter, or it was reset.
+/// The key of the mark of a counter. It is in the counter's slot, and exists for two minutes after hits of the counter were given back or
+/// reset.
 pub fn mark(counter: &str) -> String {
     format!("{counter}:given")
 }

@@ -1,8 +1,8 @@
-//! The script that decides in the store, with the encoding of its arguments and its reply. Pure: no connection, no clock.
+//! The script that decides in the store, and the encoding of its arguments and its reply. Pure: no connection, no clock.
 //!
-//! One call of the script decides a batch of requests at one moment of the store's clock. It reads each counter once, evaluates
-//! the requests in order, charges all counters of a request or none, and returns the moment and the states that each request
-//! read. The arithmetic is that of [`Algorithm`](tidegate_core::algorithm::Algorithm) in whole microseconds.
+//! One call of the script decides a batch of requests at one moment of the store's clock. It reads each counter once and evaluates the
+//! requests in order. It charges all counters of a request or none. It returns the moment, and the states that each request read. The
+//! arithmetic is that of [`Algorithm`](tidegate_core::algorithm::Algorithm) in whole microseconds.
 //!
 //! docs/shared.md describes the layout of keys and states.
 

@@ -1,8 +1,8 @@
-//! Requests whose counters are in several slots: a part for each group of counters, and what has to be undone.
+//! Requests whose counters are in several slots: a part for each group of counters, and charges to undo.
 //!
-//! All parts are decided at once, each as a request of its own. If one denies, the hits that others have charged are taken back
-//! ([`Undo`]). Hits that the request gives back are added last, after every part has admitted. A server that ends in between
-//! leaves hits that should not count, never the reverse.
+//! All parts are decided at once, each as a request of its own. If a part is denied, the hits that the others have charged are taken back
+//! ([`Undo`]). Hits that the request gives back are added last, after every part has admitted. If a server ends in between, hits may stay
+//! that should not count, but none is missing.
 
 use super::{
     EncodedRequest, ReplyError, Verdict,
@@ -22,7 +22,7 @@ use tidegate_core::{
 pub struct Part {
     /// The group.
     pub group: u16,
-    /// The counters and their charges. Of several parts, hits to be given back and quotas are left to [`conclude`].
+    /// The counters and their charges. If there are several parts, [`conclude`] adds the quotas and the hits that are given back.
     pub request: EncodedRequest,
     /// The indices of its counters among those of the request.
     counters: SmallVec<[usize; 2]>,
@@ -33,7 +33,7 @@ pub struct Part {
 pub struct Conclusion {
     /// The verdict on all of it.
     pub verdict: Verdict,
-    /// Hits to be taken back, by group.
+    /// Hits to take back, by group.
     pub undo: Vec<(u16, Undo)>,
     /// Hits that the request gives back, by group.
     pub give_back: Vec<(u16, EncodedRequest)>,
@@ -55,7 +55,7 @@ impl EncodedRequest {
         rest.iter().all(|counter| counter.group == first.group).then_some(first.group)
     }
 
-    /// Its parts, in ascending order of their groups. A single part is all of it: the store decides it as any other request.
+    /// The parts of a request, in ascending order of their groups. A single part is the whole request: the store decides it as any other.
     pub fn parts(&self) -> Vec<Part> {
         if let Some(group) = self.group() {
             return vec![Part { group, request: self.clone(), counters: (0..self.counters.len()).collect() }];
@@ -76,15 +76,15 @@ impl EncodedRequest {
         parts
     }
 
-    /// Hits that it gives back if all of `parts` admit it, by group; none if a single part has given them back.
+    /// Hits to give back if all of `parts` admit the request, by group. Empty if a single part has given them back.
     pub fn give_backs(&self, parts: &[Part]) -> Vec<(u16, Self)> {
         let of_part = |part: &Part| Some((part.group, self.give_back(part, |_| true, |_| u64::MAX)?));
         let is_left = parts.len() > 1 && self.gives_back();
         if is_left { parts.iter().filter_map(of_part).collect() } else { Vec::new() }
     }
 
-    /// The hits that the counters of a part are given back, if any: of each counter at most as many as it had `used` before. The hits
-    /// that the request itself has charged are not among them.
+    /// The request that gives hits back to the counters of a part; none if there are none. Each counter gets at most the hits that it had
+    /// `used` before, so that hits charged by the request itself are not among them.
     fn give_back(
         &self,
         part: &Part,
@@ -118,8 +118,8 @@ pub fn conclude(
     conclude_if(remote, request, parts, verdicts, false)
 }
 
-/// Hits that the store has charged for a request that it admitted and that local counters have denied, by group. Hits that
-/// the request gave back stay so.
+/// Hits that the store has charged for a request, by group, if it admitted the request and local counters have denied it. Hits that the
+/// request gave back stay given back.
 pub fn undo_all(
     remote: &RemoteRequest<'_>,
     request: &EncodedRequest,
@@ -139,7 +139,7 @@ pub fn undo_all(
     Ok(conclude_if(remote, request, &parts, &verdicts, true)?.undo)
 }
 
-/// As [`conclude`], for a request that is denied in any case if `is_denied_elsewhere`.
+/// Concludes as [`conclude`] does. The request is denied in any case if `is_denied_elsewhere`.
 fn conclude_if(
     remote: &RemoteRequest<'_>,
     request: &EncodedRequest,
@@ -155,7 +155,7 @@ fn conclude_if(
         || over.iter().any(|over| over.denial == DeniesWhen::Always)
         || (request.quotas > 0 && quotas_over(&over) == usize::from(request.quotas));
     verdict.code = if is_denied { Code::OverLimit } else { Code::Ok };
-    // The hits that each counter had used before the decision.
+    // The hits in each counter before the decision.
     let used: SmallVec<[u64; 2]> = remote
         .counters()
         .zip(states.iter().zip(&verdict.times))
@@ -205,15 +205,15 @@ fn conclude_if(
     Ok(Conclusion { verdict, undo, give_back })
 }
 
-/// The hits that a request, or a part of one, has charged without a decision: another part failed, or nobody waited for the response.
-/// Hits that denied requests are charged too are left, and so are those of shadow rules and quotas: whether they were charged depends
-/// on limits that this part does not know.
+/// Takes back what a request, or a part of it, has charged without a decision: another part failed, or the caller gave up. Hits that denied
+/// requests are charged too stay. So do hits of shadow rules and quotas: whether they were charged depends on limits that this part does
+/// not have.
 pub fn undo_of(request: &EncodedRequest, verdict: &Verdict) -> Option<Undo> {
     if verdict.code == Code::OverLimit || request.counters.len() != verdict.states.len() {
         return None;
     }
     let counters = request.counters.iter().zip(&verdict.states).map(|(counter, before)| {
-        // A slot that was not taken is none to be released, nor is such a reservation one to be ended.
+        // A slot that was not taken, and a reservation that was not started, cannot be released or ended.
         let has_id = counter.slot != 0 || counter.reservation.is_some();
         let is_certain = |charge: &RemoteCharge| charge.denial == DeniesWhen::Always || has_id;
         let is_charged = counter.charges.iter().all(is_certain);
@@ -225,7 +225,7 @@ pub fn undo_of(request: &EncodedRequest, verdict: &Verdict) -> Option<Undo> {
     (!counters.is_empty()).then_some(Undo { at: verdict.now, counters })
 }
 
-/// The states and times of all parts, in the order of the request. The code is left to the caller.
+/// The states and times of all parts, in the order of the request. Leaves the code to the caller.
 fn join(request: &EncodedRequest, parts: &[Part], verdicts: &[Verdict]) -> Result<Verdict, ReplyError> {
     let first = verdicts.first().ok_or(ReplyError::Malformed)?;
     let counters = request.counters.len();
@@ -266,7 +266,7 @@ fn charges_over(remote: &RemoteRequest<'_>, verdict: &Verdict, states: &[State])
     over
 }
 
-/// By counter and charge: whether the charge exceeds its limit by itself, of those that stop counting then.
+/// By counter and charge: whether the charge exceeds its limit by itself, if it stops counting then.
 fn over_alone(remote: &RemoteRequest<'_>, used: &[u64]) -> Vec<SmallVec<[bool; 1]>> {
     let counters = remote.counters().zip(used);
     let counters = counters.map(|((_, charges), used)| {

@@ -1,16 +1,16 @@
--- Changes the parts of quota that a server has of counters: tests/sim/divided_counter.rs, in microseconds. The first key is that of the layout,
--- the others are counters. Arguments: the layout, the run of the store, the life of a part, and a request for each counter with its limit.
--- Returns the time, and for each counter the part, the hits of exact decisions, the demand of leases, the hits that are free, and the parts
--- of other servers; nothing for a request that is not newer than the last one, or if the counter is damaged. Without an epoch that is known
--- to last, the reply is empty: a decision begins the next one.
+-- Changes the parts of quota that a server has of counters, as tests/sim/divided_counter.rs does, in microseconds. The first key is that of
+-- the layout, the others are counters. Arguments: the layout, the run of the store, the life of a part, and for each counter a request with
+-- its limit. Returns the time, and for each counter the part, the hits of exact decisions, the demand of leases, the free hits, and the
+-- parts of other servers. For a request that is not newer than the last one, or a damaged counter, nothing. The reply is empty if the epoch
+-- is not known to last: the next decision begins another.
 
 local PART_REQUEST, GRANT, OTHER = '<c8dddddddddddd', '<ddddd', '<ddddd'
--- The burst that a server keeps which does not know its part: what the store knows of it.
+-- The burst of a server that does not know its part: it keeps what the store has recorded.
 local KNOWN_BURST = 2 ^ 64
 local life = ARGV[3] + 0
 local leasing = make_lease_functions()
 
--- Whether the store learns which parts there are; nil if it is of no epoch.
+-- Whether the store is learning which parts there are. Nil if it has no epoch.
 local function is_learning(found, layout, run)
   if not found or sub(found, 1, #layout) ~= layout then return nil end
   local began, known_run = string.match(found, '^ (%d+) (.*)$', #layout + 1)
@@ -18,7 +18,7 @@ local function is_learning(found, layout, run)
   return now <= began + life
 end
 
--- The part of this server, if it is older than the request, and whether there is a newer one. Takes it out.
+-- Takes this server's part out of `parts`. Returns the part if it is older than the request, and whether a newer one is there.
 local function take_part(parts, node, sequence)
   for i, part in ipairs(parts) do
     if part.node == node then
@@ -29,15 +29,15 @@ local function take_part(parts, node, sequence)
   return nil, false
 end
 
--- Spent hits that are not counted, by what is known of the server. Where nothing is, its part has ended, and all of it counts, or it was lost.
--- Before its first response a server does not know what it has.
+-- Spent hits that are not counted yet. If the store knows no part of the server, the part has ended and all of it counts, or it was lost.
+-- Before its first response, a server does not know its part.
 local function newly_spent(had, spent, acknowledged, learns)
   if had then return acknowledged < 0 and had.burst or max(0, spent - had.settled) end
   return learns and acknowledged >= 0 and max(0, spent - acknowledged) or 0
 end
 
--- Lets a part grow into what is free. Of a window, the rate takes the place of another one that is leaving first: only what was not spent of
--- it since is needed.
+-- Grows a part into what is free. In a window, its rate first replaces a rate that is being given up: this needs room only for hits that
+-- were not spent of that rate since.
 local function grow(leases, part, wanted_rate, wanted_burst, rate_max, free)
   local rates = 0
   for _, each in ipairs(leases.parts) do rates = rates + each.rate end
@@ -48,7 +48,7 @@ local function grow(leases, part, wanted_rate, wanted_burst, rate_max, free)
   part.rate = part.rate + leasing.affordable(missing - replaced, part.span, free())
 end
 
--- Changes a part; returns the value of the counter, the time from which on it may be dropped, and the grant.
+-- Changes a part. Returns the value of the counter, the time at which it may be dropped, and the grant.
 local function change(value, request, learns)
   local node, sequence, kept_rate, kept_burst, spent, acknowledged, wanted_rate, wanted_burst, rate_max, span, most, demand, clients, position =
     unpack_from(PART_REQUEST, request)
@@ -78,7 +78,7 @@ local function change(value, request, learns)
     span = span,
   }
   state = leasing.add_of_parts(limit, state, hits, now)
-  -- Under another limit, all of it is held for as long as under the former one.
+  -- Under a changed limit, all of the rate is held as long as under the former limit.
   leasing.leave(leases, max(0, had.rate - (had.span == span and part.rate or 0)), had.span, now)
   local grants, leased = {}, 0
   for _, other in ipairs(parts) do

@@ -1,4 +1,4 @@
-//! Requests of servers for their parts of quota, as the script reads them, and its grants.
+//! Requests of servers for their parts of quota, encoded for the script, and the script's grants.
 
 use crate::quota::{OtherPart, PART_LIFE, Part, PartGrant, PartRequest};
 use tidegate_core::{
@@ -9,10 +9,10 @@ use tidegate_core::{
 /// The life of a part, in microseconds, as the third argument of the script.
 pub const LIFE_ARGUMENT: u64 = PART_LIFE.as_micros() as u64;
 
-/// Bytes of the beginning of a grant, and of the part of each other server.
+/// Bytes of the head of a grant, and of the part of each other server.
 const NUMBERS_BYTES: usize = 5 * 8;
 
-/// The argument of a request for a part of a counter that counts by this algorithm. `now` is the time of this machine.
+/// The argument for a request for a part of a counter. `algorithm` is that of the counter, `now` is the time of this machine.
 pub fn encode_part(request: &PartRequest, algorithm: &Algorithm, now: Timestamp) -> Vec<u8> {
     let PartRequest { server, sequence, kept, spent, acknowledged, wanted, rate_max, span, demand, clients } =
         *request;
@@ -28,8 +28,8 @@ pub fn encode_part(request: &PartRequest, algorithm: &Algorithm, now: Timestamp)
     out
 }
 
-/// The grants of a reply, one for each of so many requests, and none for one that is not newer than the last; none at all if the store is of
-/// no epoch, or the reply is not one of the script.
+/// The grants of a reply, in the order of the requests. A grant is none if the request was not newer than the last one. The result is none
+/// if the store has no epoch, or if the script did not send the reply.
 pub fn decode_parts(reply: &[Vec<u8>], requests: usize) -> Option<Vec<Option<PartGrant>>> {
     let (now, grants) = reply.split_first()?;
     let is_whole = grants.len() == requests && now.len() == size_of::<f64>();

@@ -1,6 +1,7 @@
--- Releases the slots of one ticket. Keys: counters. Arguments: the id, and the hits of each slot at most. Returns how many were held.
+-- Releases the slots of one ticket. Keys: counters. Arguments: the id, and the most hits to release of each slot. Returns how many were
+-- held.
 --
--- A slot that is not held any more is none: a second call for all hits changes nothing.
+-- A slot that is no longer held is skipped, so that a second call for all hits changes nothing.
 
 local states, released = redis.call('MGET', unpack(KEYS)), 0
 local id, most = ARGV[1], ARGV[2] + 0

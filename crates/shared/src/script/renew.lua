@@ -1,11 +1,11 @@
--- Renews all that one ticket names, or nothing. Keys: counters of slots, and then of reservations. Arguments: the id, the number of the former,
--- 1 to renew or 0 to look only, and for each key the microseconds for which it is held from now on. Returns 1 if all of it is held, else 0;
--- and how many other reservations had passed their deadlines.
+-- Renews everything that one ticket names, or nothing. Keys: counters of slots, then counters of reservations. Arguments: the id, the
+-- number of counters of slots, 1 to renew or 0 to only look, and for each key the microseconds for which it is held from now. Returns 1 if
+-- everything is held, else 0, and how many other reservations had passed their deadlines.
 --
--- Whatever was renewed stays so: a second call changes nothing but the time.
+-- A second call changes nothing but the time.
 
--- Renews the slot of this id: it ends so many microseconds from now, or later if it did. Returns the state, and the time from which on it is
--- empty; nil if no such slot is held.
+-- Renews the slot of this id: it ends `hold` microseconds from now, or at its deadline if that is later. Returns the state, and the time at
+-- which it is empty; nil if no such slot is held.
 local function renew_slot(state, id, hold)
   local first, total = view_slots(state)
   local at = find_slot(state, id, first)
@@ -13,7 +13,7 @@ local function renew_slot(state, id, hold)
   local mean = struct.unpack('<d', state, 3)
   local _, deadline, hits, millis = struct.unpack(SLOT, state, at)
   if deadline < now + hold then
-    -- Both in whole milliseconds, so that the one of taking it is the same after any number of renewals.
+    -- Whole milliseconds: the time at which the slot was taken stays the same after any number of renewals.
     local taken = math.floor(deadline / 1000 - millis)
     deadline = now + hold
     millis = math.min(math.floor(deadline / 1000) - taken, 4294967295)

@@ -1,4 +1,4 @@
-//! The reply of the script: the time, a verdict for each request, and the states that each request read.
+//! The reply of the script: the time, a verdict for each request, and the states read by each request.
 
 use super::{batch::Batch, microseconds::NANOS, value};
 use crate::lease::{CounterState, StoreGrant, Supply};
@@ -16,17 +16,17 @@ use tidegate_core::{
 pub struct Reply {
     /// Time of the decisions, by the store's clock.
     pub now: Timestamp,
-    /// Whether the store was empty: a new one, or one that lost its keys.
+    /// Whether the store was empty, because it is new or has lost its keys.
     pub is_new_store: bool,
-    /// Whether the store learns which credits are outstanding, and decides nothing.
+    /// Whether the store is learning which credits are outstanding, and decides nothing.
     pub is_learning: bool,
-    /// The store's epoch, where servers take leases: the microsecond in which it began.
+    /// The store's epoch, if servers take leases: the microsecond in which it began.
     pub epoch: u64,
     /// Reservations that had passed their deadlines.
     pub lost: u64,
-    /// One for each request, in order; none in a learning phase, and of a damaged counter.
+    /// One for each request, in order. None in a learning phase, and if a counter is damaged.
     pub verdicts: Vec<Option<Verdict>>,
-    /// One for each request for credits, in order; none for one that is not newer than the last.
+    /// One for each request for credits, in order. None if the request is not newer than the last.
     pub grants: Vec<Option<EncodedGrant>>,
 }
 
@@ -45,32 +45,32 @@ const GRANT_BYTES: usize = 33;
 pub struct Verdict {
     /// Time of the decision, by the store's clock.
     pub now: Timestamp,
-    /// The times of its counters instead, if several nodes decided.
+    /// The time of each of its counters, if several nodes decided.
     pub times: SmallVec<[Timestamp; 2]>,
     /// The code.
     pub code: Code,
-    /// Whether it was denied while credits of its counters were outstanding, which may be returned.
+    /// Whether it was denied while credits of its counters were outstanding: servers may return these.
     pub has_credits: bool,
-    /// The states of its counters when they were read, with outstanding credits as hits; of a denial with its leases instead.
+    /// The states of its counters when they were read, with outstanding credits as hits. A denial has the leases instead.
     pub states: SmallVec<[Vec<u8>; 2]>,
 }
 
 /// Reason why a reply cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReplyError {
-    /// Not a reply of the script.
+    /// The script did not send it.
     #[error("the store's reply is not one of the script")]
     Malformed,
-    /// A state that this version does not read.
+    /// A state that this version cannot read.
     #[error("the store returned a state that does not belong to its limit")]
     State,
-    /// The store evaluated the request in another way.
+    /// The store's decision differs from this server's.
     #[error("the store and this server disagree on a decision")]
     Disagreement,
 }
 
 impl Reply {
-    /// From the items of the script's reply to a batch in which each request has so many counters.
+    /// Reads the items of the script's reply to a batch.
     pub fn new(items: Vec<Vec<u8>>, batch: &Batch) -> Result<Self, ReplyError> {
         let mut items = items.into_iter();
         let mut next = || items.next().ok_or(ReplyError::Malformed);
@@ -121,7 +121,7 @@ fn number(digits: &[u8]) -> Option<u64> {
 }
 
 impl EncodedGrant {
-    /// Decodes a grant of credits of a counter that counts by this algorithm.
+    /// Decodes a grant of credits of a counter with this algorithm.
     pub fn decode(&self, algorithm: &Algorithm) -> Result<StoreGrant, ReplyError> {
         let double = |at: usize| {
             let bytes = self.numbers[at..].first_chunk().expect("the numbers have this many bytes");
@@ -146,7 +146,7 @@ impl EncodedGrant {
 }
 
 impl Verdict {
-    /// The state of a counter of the request when it was read, as far as it is worth to be kept: of an algorithm whose states are small.
+    /// The state of a counter when the request read it. Only of algorithms whose states are small enough to keep.
     pub fn state_of(&self, request: &RemoteRequest<'_>, key: Key) -> Option<CounterState> {
         let (index, (counter, _)) =
             request.counters().enumerate().find(|(_, (counter, _))| counter.key == key)?;
@@ -156,9 +156,8 @@ impl Verdict {
         Some(CounterState { state: value::decode(state, algorithm)?, at })
     }
 
-    /// The decision on a request, with the service limits that are `listed`. `local_now` is the time of this server, by which its
-    /// local counters are decided: if they deny the request, or a renewal of it does, although the store has admitted it, the store has to
-    /// take back the hits.
+    /// The decision on a request, with the service limits that are `listed`. `local_now` is the time of this server, for its local
+    /// counters. If these, or a renewal, deny a request that the store has admitted, the store has to take back the hits.
     pub fn decide<'h>(
         &self,
         request: &mut RemoteRequest<'h>,

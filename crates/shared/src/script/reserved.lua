@@ -1,19 +1,21 @@
--- Counters with open reservations: the functions of crates/core/src/algorithm/reserved/, which states why they are right, at the time `now`.
+-- Counters with open reservations, at the time `now`: the functions of crates/core/src/algorithm/reserved/, which states why they are
+-- right.
 --
--- The value of such a counter is a byte, the signature of its limit, a head, the settled state, the one that is seen, and the open
--- reservations in the order of their starts. Places are of two numbers. Of a bucket they are a time: the second one is in parts of a hit of
--- which `limit.hits` are a microsecond, or in tokens of which `limit.tokens` are an interval. Of windows and logs the first one is the number
--- or the end of the window, or the instant; of a window from the first hit the end of the one that the hits would open alone.
+-- The value of such a counter is a byte, the signature of its limit, a head, the settled state, the seen state, and the open reservations
+-- in the order of their starts. A place is two numbers. In a bucket, it is a time: the second number counts fractions, of which
+-- `limit.hits` are a microsecond, or tokens, of which `limit.tokens` are an interval. In windows and logs, the first number is the number
+-- or the end of the window, or the instant. In a window from the first hit, it is the end of the window that the hits would open by
+-- themselves.
 
--- Made when a call meets the first reservation: most calls meet none.
+-- Made when a call reads the first reservation: most calls read none.
 make_reserving = function()
-  -- The number of the limit that its states depend on, of a bucket one more than the most hits that count; of the open reservations the first
-  -- deadline and the last, or earlier and later ones; the lengths of both states.
+  -- The number of the limit on which its states depend (in a bucket, the most hits that count plus one). The first and the last deadline of
+  -- the open reservations, or bounds of both. The lengths of both states.
   local HEAD = '<dddI4I4'
   local OPEN, OPEN_BYTES, OPEN_MAX = '<c8dddI4B', 37, 1024
-  -- Times beyond matter as this one.
+  -- Later times count as this one.
   local PLACE_MAX = 9e15
-  -- An hour more than `max_hold` at most is, by which clocks may differ.
+  -- The longest `max_hold`, and an hour by which clocks may differ.
   local LONGEST_HOLD = 90000e6
 
   local function is_bucket(limit)
@@ -33,7 +35,7 @@ make_reserving = function()
     }
   end
 
-  -- The limit that the value is of, without the ends of a calendar.
+  -- The limit of the value, without the ends of a calendar.
   local function limit_of(value, counter)
     local limit = read_limit(sub(value, 2, byte(value, 2) + 2), false)
     limit.allowance, limit.limit = counter.number, counter.number
@@ -41,7 +43,7 @@ make_reserving = function()
     return limit
   end
 
-  -- The time from which on a state without reservations is empty.
+  -- The time at which a state without reservations is empty.
   local function expiry_of_state(limit, state)
     if state == '' then return 0 end
     local kind, body = limit.kind, limit.body
@@ -59,7 +61,7 @@ make_reserving = function()
     return (unpack_from('<d', state, body))
   end
 
-  -- The value, and the time from which on it may be dropped.
+  -- The value, and the time at which it may be dropped.
   local function join(limit, counter)
     local settled, seen, open = counter.settled, counter.seen, counter.open
     if open == '' then return settled, expiry_of_state(limit, settled) end
@@ -80,7 +82,7 @@ make_reserving = function()
     return high, low
   end
 
-  -- The time that so many hits of a bucket take to drain.
+  -- The time in which `hits` of a bucket drain.
   local function weight_of(limit, hits)
     hits = min(hits, U32)
     if limit.kind ~= INTERVALS then return weight(limit, hits) end
@@ -98,7 +100,7 @@ make_reserving = function()
 
   local function clock_of(limit) return limit.kind == INTERVALS and floor(now / limit.length) or now end
 
-  -- The bucket if it does not run dry before this time.
+  -- The bucket with the time at which it runs dry raised to at least this time.
   local function latest(limit, state, high, low)
     local clock = clock_of(limit)
     local most, most_low = plus(limit, clock, 0, weight_of(limit, U32))
@@ -109,7 +111,7 @@ make_reserving = function()
     return pack(limit.state, limit.signature, clock, (high - clock) * limit.tokens + low)
   end
 
-  -- Adds runs, of ascending instants and each with its hits, to those of a log.
+  -- Adds runs to those of a log. They are in ascending order of their instants, each with its hits.
   local function insert_runs(limit, state, instants, hits_at)
     local present, newest = now, max(now, instants[#instants])
     if state ~= '' then newest = max(newest, (unpack_from('<d', state, #state - 11))) end
@@ -136,7 +138,7 @@ make_reserving = function()
     return write_log(limit, total, runs)
   end
 
-  -- Counts hits at places of a window or a log. Those that no later state would count are left out.
+  -- Counts hits at places of a window or a log. Hits that no later state would count are left out.
   local function insert(limit, state, places, hits_at)
     local kind, body = limit.kind, limit.body
     table.sort(places)
@@ -186,18 +188,18 @@ make_reserving = function()
 
   local function insert_one(limit, state, hits, place) return insert(limit, state, { place }, { [place] = hits }) end
 
-  -- The place of the hits that were added last, now, to a window or a log.
+  -- The place of the hits that were last added, now, to a window or a log.
   local function place_of(limit, state)
     if limit.kind == FIRST_HIT then return now + limit.length end
     return (unpack_from('<d', state, limit.kind == LOG and #state - 11 or limit.body))
   end
 
-  -- Whether a place is in the window of a state, or in a later one; false only of windows from the first hit.
+  -- Whether a place is in the window of a state or a later one. Only a window from the first hit can be false.
   local function is_in_window(limit, place, state)
     return limit.kind ~= FIRST_HIT or state == '' or place >= unpack_from('<d', state, limit.body)
   end
 
-  -- The settled state, empty if it is of an earlier window from the first hit than the one that is seen.
+  -- The settled state. Empty if its window from the first hit is before the window of the seen state.
   local function settled_of_window(limit, counter)
     local settled = counter.settled
     if limit.kind ~= FIRST_HIT or settled == '' then return settled end
@@ -220,7 +222,7 @@ make_reserving = function()
     counter.open = table.concat(dated)
   end
 
-  -- Makes the state that is seen from the settled one and the open reservations.
+  -- Makes the seen state from the settled state and the open reservations.
   local function see(limit, counter)
     local bucket, through, low, places, hits_at = is_bucket(limit), 0, 0, {}, {}
     local open, last_hits, weight_high, weight_low = counter.open, nil, nil, nil
@@ -242,14 +244,14 @@ make_reserving = function()
     else
       local settled, before = settled_of_window(limit, counter), counter.seen
       counter.seen = #places > 0 and insert(limit, settled, places, hits_at) or settled
-      -- The end of a window that has become empty stays: hits of windows before it do not count again.
+      -- A window that has become empty keeps its end: hits of windows before it do not count again.
       if limit.kind == FIRST_HIT and counter.seen == '' and before ~= '' then
         counter.seen = pack(limit.state, limit.signature, unpack_from('<d', before, limit.body), 0)
       end
     end
   end
 
-  -- The part of a weight that leaves at most so many hits in a bucket: all weights added since are in the place.
+  -- The part of a weight that leaves at most `hits` in a bucket. All weights that were added since are in the place.
   local function bounded(limit, added, added_low, place, place_low, hits)
     local most, most_low = plus(limit, clock_of(limit), 0, weight_of(limit, hits))
     local room, room_low = most - place, most_low - place_low
@@ -259,8 +261,8 @@ make_reserving = function()
     return added, added_low
   end
 
-  -- Closes the reservations of which `cost_of` returns the hits, and counts these as known: of a bucket only those that leave at most `most`
-  -- in it. `see` is to follow.
+  -- Closes the reservations for which `cost_of` returns hits, and counts these hits as known; in a bucket, only hits that leave at most
+  -- `most` in it. `see` has to follow.
   local function settle(limit, counter, cost_of, most)
     local bucket, through, low, places, hits_at = is_bucket(limit), 0, 0, {}, {}
     local kept, open = {}, counter.open
@@ -280,7 +282,7 @@ make_reserving = function()
         hits_at[place] = min(hits_at[place] + cost, U32)
       end
     end
-    -- All paths to those before pass through what is settled now.
+    -- All paths to earlier reservations pass through what is settled now.
     local added, added_low, records = 0, 0, {}
     counter.first, counter.last = math.huge, 0
     for i = #kept, 1, -1 do
@@ -302,7 +304,7 @@ make_reserving = function()
     end
   end
 
-  -- Ends the reservations that have passed their deadlines; returns how many.
+  -- Ends the reservations that have passed their deadlines. Returns how many.
   local function expire(limit, counter)
     local expired, is_changed = 0, false
     if limit.kind == FIRST_HIT and counter.seen ~= '' then
@@ -325,14 +327,14 @@ make_reserving = function()
     return expired
   end
 
-  -- The position of the reservation of this id among those that are open; nil if there is none.
+  -- The position of the open reservation of this id; nil if there is none.
   local function find(open, id)
     local at = string.find(open, id, 1, true)
     while at and (at - 1) % OPEN_BYTES ~= 0 do at = string.find(open, id, at + 1, true) end
     return at
   end
 
-  -- Adds the hits of a reservation, and remembers it.
+  -- Adds the hits of a reservation, and records it.
   local function start_in(limit, counter, hits, id, deadline, returns)
     local place, low = 0, 0
     if is_bucket(limit) then
@@ -348,7 +350,7 @@ make_reserving = function()
 
   local function plain(state) return { first = math.huge, last = 0, settled = state, seen = state, open = '' } end
 
-  -- Counts hits of which the number is known.
+  -- Adds a known number of hits.
   local function add_known(limit, value, hits)
     local counter = split(value)
     counter.seen = add(limit, counter.seen, hits)
@@ -367,10 +369,10 @@ make_reserving = function()
     return join(limit, counter)
   end
 
-  -- Gives back hits of which the number is known, newest first.
+  -- Gives back a known number of hits, newest first.
   local function give_back_known(limit, value, hits)
     local counter = split(value)
-    -- Without the settled hits that opened it, a window that is past would not be made anew as such.
+    -- Without the settled hits that opened it, a window that is over could not be made anew as such.
     if limit.kind == FIRST_HIT and used_of(limit, counter.settled) == 0 then return join(limit, counter) end
     if is_bucket(limit) then
       local base, dry, low = limit.hits or limit.tokens, dry_of(limit, counter.settled)
@@ -396,7 +398,8 @@ make_reserving = function()
     return join(limit, counter)
   end
 
-  -- Charges an estimate, whether it fits or not, to a state with or without reservations. Beyond their bound no end corrects it.
+  -- Charges an estimate to a state with or without reservations, whether it fits or not. If there are too many reservations, it is counted
+  -- as known, and no end corrects it.
   local function start(limit, value, hits, id, hold, returns)
     local counter = byte(value, 1) == RESERVED and split(value) or plain(value)
     if #counter.open >= OPEN_MAX * OPEN_BYTES then return add_known(limit, value, hits) end
@@ -404,12 +407,12 @@ make_reserving = function()
     return join(limit, counter)
   end
 
-  -- The value under a changed limit: hits that are used count as taken now, and so do the estimates whose hits still count.
+  -- The value under a changed limit: used hits count as taken now. So do estimates whose hits still count.
   local function convert_reserved(limit, value)
     local counter = split(value)
     local former = limit_of(value, counter)
     if counter.first <= now then expire(former, counter) end
-    -- Of a window from the first hit that is over nothing counts, though its hits might open another one if its first cost nothing.
+    -- Nothing of a window from the first hit that is over counts. Its hits might open another window if the first of them cost nothing.
     local is_over = former.kind == FIRST_HIT and used_of(former, counter.seen) == 0
     if limit.kind == SLOTS or is_over then return '', 0 end
     local used = used_of(former, settled_of_window(former, counter))
@@ -428,8 +431,8 @@ make_reserving = function()
     return join(limit, taken)
   end
 
-  -- The value under this limit, without the reservations that have passed their deadlines, and dated now if it is of a clock that was far
-  -- ahead. Returns also the time from which on it may be dropped, if it has changed.
+  -- The value under this limit, without reservations that have passed their deadlines. It is dated now if its clock was far ahead. If it
+  -- has changed, also returns the time at which it may be dropped.
   local function present(limit, value)
     if sub(value, 2, #limit.signature + 1) ~= limit.signature then return convert_reserved(limit, value) end
     local counter = split(value)
@@ -439,8 +442,8 @@ make_reserving = function()
     return join(limit, counter)
   end
 
-  -- Changes a counter of which the reservation of this id is open, by a function of its limit, itself and the position of the reservation.
-  -- Returns the value, the time from which on it may be dropped, and whether it has leases; nil if no such reservation is open.
+  -- Changes a counter with an open reservation of this id. `edit` gets the counter's limit, the counter and the position of the
+  -- reservation. Returns the value, the time at which it may be dropped, and whether it has leases; nil if no such reservation is open.
   local function with_open(value, id, edit)
     local leases, leasing
     if byte(value, 1) == 0 then
@@ -462,7 +465,7 @@ make_reserving = function()
     return state, expires, leases ~= nil
   end
 
-  -- Changes the reservation of this id, by a function of its estimate that returns how many hits of it stay open, and how many become known.
+  -- Changes the reservation of this id. `change_hits` returns, for its estimate, how many hits stay open and how many become known.
   local function change(value, id, change_hits)
     return with_open(value, id, function(limit, counter, at)
       local estimate = unpack_from('<I4', counter.open, at + 32)
@@ -483,7 +486,7 @@ make_reserving = function()
     end)
   end
 
-  -- Renews the reservation of this id: its deadline becomes this one, or stays if it is later.
+  -- Renews the reservation of this id: its deadline becomes this one, unless it is later already.
   local function renew(value, id, deadline)
     return with_open(value, id, function(_, counter, at)
       local open = counter.open
@@ -493,8 +496,8 @@ make_reserving = function()
     end)
   end
 
-  -- The state that is seen instead of many reservations, or of a long log. A charge has the same decision by it; the reset is then as if no
-  -- estimate was returned.
+  -- The seen state instead of many reservations or a long log. The decision on a charge is the same; its reset is as if no estimate was
+  -- returned.
   local function brief(limit, value)
     local counter = split(value)
     local is_long = #counter.open > BRIEF_BYTES or (limit.kind == LOG and #counter.seen > BRIEF_BYTES)

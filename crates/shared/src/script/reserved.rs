@@ -1,4 +1,5 @@
-//! Counters with open reservations as the store keeps them: a byte, the signature of their limit, a head, two states, and the reservations.
+//! Encoding of counters with open reservations in the store: a byte, the signature of their limit, a head, two states, and the
+//! reservations.
 
 use super::microseconds::NANOS;
 use tidegate_core::{
@@ -6,20 +7,20 @@ use tidegate_core::{
     limit::Timestamp,
 };
 
-/// Begins the value of such a counter, instead of the length of a signature.
+/// First byte of the value of such a counter, in place of the length of a signature.
 pub(super) const RESERVED: u8 = 255;
 
 /// Bytes of the head, and of one reservation.
 const HEAD_BYTES: usize = 32;
 const OPEN_BYTES: usize = 37;
 
-/// The signature of a value with reservations, and what follows it.
+/// The signature of a value with reservations, and the bytes after it.
 pub(super) fn signature_of(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&length, rest) = value.strip_prefix(&[RESERVED])?.split_first()?;
     rest.split_at_checked(usize::from(length))
 }
 
-/// Whether the bytes after the signature are those of a counter with reservations; then the bytes of both states.
+/// The settled state, the seen state and the reservations, if the bytes after the signature are those of a counter with reservations.
 fn states(rest: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (head, rest) = rest.split_at_checked(HEAD_BYTES)?;
     let length = |at: usize| {
@@ -31,12 +32,12 @@ fn states(rest: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     (!open.is_empty() && open.len() % OPEN_BYTES == 0).then_some((settled, seen, open))
 }
 
-/// The bytes of the state with open reservations in a value; none if it is damaged.
+/// The bytes of the seen state in a value; none if it is damaged.
 pub(super) fn seen_bytes(rest: &[u8]) -> Option<&[u8]> {
     states(rest).map(|(_, seen, _)| seen)
 }
 
-/// Decodes a value with reservations; none if it is damaged, or of another limit.
+/// Decodes a value with reservations. None if it is damaged, or has another limit.
 pub(super) fn decode(value: &[u8], algorithm: &Algorithm) -> Option<State> {
     let rest = value.strip_prefix(&[RESERVED])?.strip_prefix(&algorithm.signature()[..])?;
     let (settled, seen, open) = states(rest)?;

@@ -1,20 +1,21 @@
--- Frees the hits of counters, the first half of the keys; the others are their marks. Returns how many there were.
+-- Frees the hits of counters. The first half of the keys are counters, the other half are their marks. Returns how many counters there
+-- were.
 --
--- Outstanding credits stay counted until they are reported or expire, since their servers may still spend them. A window from the
--- first hit then stays open with one hit: those that are reported later must not be of no window.
+-- Outstanding credits count until they are reported or expire, since their servers may still spend them. A window from the first hit then
+-- stays open with one hit, so that hits that are reported later have a window.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local byte, sub, pack, unpack_from = string.byte, string.sub, struct.pack, struct.unpack
--- Bytes before the leases, those of a lease, and those of a lease before the holder and the outstanding credits.
+-- Bytes before the leases, of a lease, and in a lease before the holder and before the outstanding credits.
 local HEAD_BYTES, LEASE_BYTES, HOLDER_AT, CREDITS_AT = 11, 56, 8, 32
--- Instead of the holder: rates of quota that were given up. Their hits were spent.
+-- In place of the holder: rates of quota that were given up. Their hits were spent.
 local LEAVING = -3
 
--- An open window from the first hit, with one hit; empty if there is none.
+-- An open window from the first hit with one hit. Empty if there is no such window.
 local function one_hit(state)
   if byte(state, 1) == 255 then
-    -- The state that is seen, of a counter with open reservations.
+    -- The seen state of a counter with open reservations.
     local settled, seen, position = unpack_from('<I4I4', state, byte(state, 2) + 27)
     state = sub(state, position + settled, position + settled + seen - 1)
   end
@@ -24,7 +25,7 @@ local function one_hit(state)
   return ends > now and sub(state, 1, body - 1) .. pack('<dI4', ends, 1) or ''
 end
 
--- The value of a counter with leases without its hits; nil if no credits are outstanding.
+-- The value of a counter with leases, without its hits. Nil if no credits are outstanding.
 local function without_hits(value)
   local kept, out, position = {}, 0, HEAD_BYTES + 1
   for _ = 1, (unpack_from('<H', value, 2)) do

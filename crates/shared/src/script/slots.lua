@@ -1,11 +1,11 @@
--- Slots of requests in flight: the functions of crates/core/src/algorithm/concurrency.rs, at the time `now`.
+-- Slots of requests in flight, at the time `now`: the functions of crates/core/src/algorithm/concurrency.rs.
 --
--- After its signature a state has the average hold in nanoseconds, the hits of all slots, and the slots by deadline: id, deadline, hits,
--- and the milliseconds from taking it to its deadline.
+-- A state is its signature, the average hold in nanoseconds, the hits of all slots, and the slots by deadline. A slot is an id, a deadline,
+-- hits, and the milliseconds from its start to its deadline.
 
 local SLOT, SLOT_BYTES, SLOTS_AT, SLOT_SIGNATURE = '<c8dI4I4', 24, 19, '\1N'
 
--- The position of the first slot that is held, past the end if none is, and the hits of all that are.
+-- The position of the first slot that is held (past the end if none is), and the hits of all held slots.
 local function view_slots(state)
   local position, hits = SLOTS_AT, struct.unpack('<d', state, 11)
   while position < #state do
@@ -21,9 +21,9 @@ local function write_slots(mean, hits, slots)
   return SLOT_SIGNATURE .. struct.pack('<dd', mean, hits) .. slots
 end
 
--- Slots with one more of this id.
+-- Inserts a slot into `slots`.
 local function insert_slot(slots, id, deadline, hits, millis)
-  -- Last, unless another was renewed, `max_hold` has become shorter or the clock was set back.
+  -- Usually at the end. Not if another slot was renewed, `max_hold` has become shorter or the clock was set back.
   local before = #slots
   while before > 0 and struct.unpack('<d', slots, before - 15) > deadline do before = before - SLOT_BYTES end
   return string.sub(slots, 1, before)
@@ -31,7 +31,7 @@ local function insert_slot(slots, id, deadline, hits, millis)
     .. string.sub(slots, before + 1)
 end
 
--- Takes a slot of this id, whether its hits fit or not, for so many microseconds. Returns the state, and the time from which on it is empty.
+-- Takes a slot of this id for `hold` microseconds, whether its hits fit or not. Returns the state, and the time at which it is empty.
 local function take_slot(state, id, hits, hold)
   local mean, total, slots = 0, 0, ''
   if state ~= '' then
@@ -43,15 +43,15 @@ local function take_slot(state, id, hits, hold)
   return write_slots(mean, total + hits, slots), (struct.unpack('<d', slots, #slots - 15))
 end
 
--- The position of the slot of this id, of those from `position` on; nil if there is none.
+-- The position of the slot of this id, searched from `position`. Nil if there is none.
 local function find_slot(state, id, position)
   local at = string.find(state, id, position, true)
   while at and (at - SLOTS_AT) % SLOT_BYTES ~= 0 do at = string.find(state, id, at + 1, true) end
   return at
 end
 
--- Releases so many hits of the slot of this id, at most what it holds. Returns the state, and the time from which on it is empty; nil if
--- no such slot is held. A state without slots keeps the average for as long as the slot might have been held.
+-- Releases `hits` of the slot of this id, at most those that it holds. Returns the state, and the time at which it is empty; nil if no such
+-- slot is held. A state without slots keeps the average for as long as the slot might have been held.
 local function release_slot(state, id, hits)
   local first, total = view_slots(state)
   local at = find_slot(state, id, first)

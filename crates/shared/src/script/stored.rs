@@ -1,4 +1,4 @@
-//! Counters of a store outside of decisions: read without their rules, and written from the states of another server.
+//! Counters of a store without a decision: read without their rules, and written from the states of another server.
 
 use super::{
     reserved,
@@ -9,8 +9,8 @@ use tidegate_core::{
     limit::Timestamp,
 };
 
-/// The algorithm and the state in the value of a counter; none if the value is damaged. The store does not have the number that the
-/// limit admits: it is the greatest there is. Outstanding credits count as hits of now. A counter without hits has no algorithm.
+/// The algorithm and the state in the value of a counter. None if the value is damaged, and no algorithm if the counter has no hits. The
+/// store does not have the limit's number, so that the algorithm has the greatest one. Outstanding credits count as hits of now.
 pub fn read_value(value: &[u8], now: Timestamp) -> Option<Option<(Algorithm, State)>> {
     let (bytes, out) = out_of_leases(value)?;
     if bytes.is_empty() {
@@ -26,8 +26,8 @@ pub fn read_value(value: &[u8], now: Timestamp) -> Option<Option<(Algorithm, Sta
     Some(Some((algorithm, state)))
 }
 
-/// Encodes a state of an algorithm [in microseconds](Algorithm::in_microseconds) as the value of a counter; none for a state of
-/// another algorithm. Times are rounded up, so that no hit counts for a shorter time.
+/// Encodes a state of an algorithm [in microseconds](Algorithm::in_microseconds) as the value of a counter. None if the state is of another
+/// algorithm. Times are rounded up, so that no hit counts for a shorter time.
 pub fn encode(state: &State, algorithm: &Algorithm) -> Option<Vec<u8>> {
     if let State::Reserved(of_open) = state {
         return reserved::encode(of_open, algorithm, |state| encode(state, algorithm));
@@ -77,7 +77,7 @@ mod tests {
         ]
     }
 
-    /// States after hits at times that are no whole microseconds.
+    /// States after hits at times that are not whole microseconds.
     fn states(algorithm: &Algorithm) -> Vec<(State, Timestamp)> {
         let (mut state, mut states) = (State::EMPTY, Vec::new());
         for step in 1..60_u64 {
@@ -127,13 +127,13 @@ mod tests {
                 );
                 let open = |state: &State| state.reserved().expect("reservations").open().len();
                 assert_eq!((open(&read), open(&state)), (2, 2));
-                // Within a microsecond of the end of all hits of one moment.
+                // At most a microsecond from the end of all hits of one moment.
                 for later in [0, 1, 999, 1_000, HOUR / 7, HOUR, 3 * HOUR] {
                     let later = now.saturating_add_nanos(later);
                     let (used, was) = (algorithm.used(&read, later), algorithm.used(&state, later));
                     assert!(used >= was && used <= was + 7, "{algorithm:?}: {used} instead of {was}");
                 }
-                // Ends have the same results.
+                // Ended reservations have the same results.
                 let ended = |state: State| algorithm.end_reservation(state, 7, |_| 5, u64::MAX, now).0;
                 let (used, was) =
                     (algorithm.used(&ended(read), now), algorithm.used(&ended(state.clone()), now));

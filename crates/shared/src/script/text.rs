@@ -1,11 +1,11 @@
-//! The scripts, each of which is a text of several files.
+//! The scripts. Each is the concatenation of several files.
 
 /// A script that the store runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Script {
     /// Decides a batch of requests.
     Decide,
-    /// Takes hits back, which were charged for a request that was denied elsewhere.
+    /// Takes back hits that were charged for a request that was denied elsewhere.
     Undo,
     /// Releases slots of requests in flight.
     Release,
@@ -19,7 +19,7 @@ pub enum Script {
     Quota,
 }
 
-/// The functions that change counters, and the files of one script behind them.
+/// The text of a script that changes counters: the common functions, and then its own files.
 macro_rules! with_counters {
     ($($file:literal),+) => {
         concat!(
@@ -34,15 +34,15 @@ macro_rules! with_counters {
 }
 
 impl Script {
-    /// All of them.
+    /// All scripts.
     pub const ALL: [Self; 7] =
         [Self::Decide, Self::Undo, Self::Release, Self::End, Self::Renew, Self::Reset, Self::Quota];
 
-    /// Its text.
+    /// The text of the script.
     pub const fn text(self) -> &'static str {
         match self {
-            // The functions for requests that the fast path leaves are made by one that captures nothing: captured variables cost time
-            // in every call.
+            // The functions for requests that the fast path leaves are made by a function that captures nothing: captured variables cost
+            // time in every call.
             Self::Decide => concat!(
                 include_str!("clock.lua"),
                 include_str!("mark.lua"),

@@ -1,16 +1,16 @@
--- Takes back hits that were charged for a request which another slot has denied. Keys: a token, then counters, then their marks.
--- Arguments: the time of the charge; for each counter the hits, the limit and the state before the charge, or a byte and the id of a
--- reservation; the milliseconds for which the token is kept.
+-- Takes back hits that were charged for a request which another slot has denied. Keys: a token, then counters, then their marks. Arguments:
+-- the time of the charge; for each counter the hits, the limit and the state before the charge (or a byte and the id of a reservation); the
+-- milliseconds for which the token is kept.
 --
--- A counter then admits no more than if the hits had never been charged, whatever was charged or given back in between; and exactly as
--- much if nothing was, or if it has not been empty since. A second call with the same token changes nothing.
+-- Whatever was charged or given back in between, a counter then admits no more than if the hits had never been charged. It admits exactly
+-- as much if nothing was charged or given back, or if it has not been empty since. A second call with the same token changes nothing.
 
 local counters = (#KEYS - 1) / 2
 local states = redis.call('MGET', unpack(KEYS, 1, counters + 1))
 if states[1] then return 'known' end
 local charged_at, present = ARGV[1] + 0, now
 
--- The state that the charge has left.
+-- The state after the charge.
 local function charged_state(limit, before, hits)
   now = charged_at
   local state = add(limit, before, hits)
@@ -21,7 +21,7 @@ end
 local function undo_in_log(limit, state, charged, hits)
   local date = unpack_from('<d', charged, #charged - 11)
   local total = unpack_from('<d', state, limit.body)
-  -- A run that was joined with newer ones has the date of the newest.
+  -- A run that was joined with newer runs has the date of the newest.
   for position = limit.body + 8, #state - 11, 12 do
     local at, count = unpack_from('<dI4', state, position)
     if at >= date then
@@ -36,7 +36,7 @@ local function undo_in_log(limit, state, charged, hits)
   return state, newest + limit.length
 end
 
--- The level without the hits is lower by what they added, less the time for which the meter would have been empty since.
+-- Without the hits, the level is lower by what they added, less the time for which the meter would have been empty since.
 local function undo_in_meter(limit, state, before, charged)
   local base, base_part = charged_at, 0
   if before ~= '' then
@@ -60,7 +60,7 @@ local function undo_in_window(limit, state, before, charged, hits)
   local charged_ends = unpack_from('<d', charged, limit.body)
   if ends ~= charged_ends then return state, ends end
   if count <= hits then return '' end
-  -- Without these hits the window would have been opened later, by others of it.
+  -- Without these hits, other hits would have opened the window later.
   local was_open = before ~= '' and unpack_from('<d', before, limit.body) > charged_at
   if limit.kind == FIRST_HIT and not was_open then ends = present + limit.length end
   return limit.signature .. pack('<dI4', ends, count - hits), ends
@@ -77,7 +77,7 @@ end
 
 local function undo(limit, state, before, hits)
   if limit.kind == SLOTS then
-    -- Instead of the state before the charge there is the id.
+    -- The id of the slot is in place of the state before the charge.
     local left, expires = release_slot(state, sub(before, #limit.signature + 1), hits)
     return left or state, expires
   end
@@ -115,9 +115,9 @@ local changed = {}
 for i = 2, counters + 1 do
   local hits, length = unpack_from('<dH', ARGV[i])
   local limit, before, state = read_limit(sub(ARGV[i], 11, 10 + length), true), sub(ARGV[i], 11 + length), states[i] or ''
-  -- Converted in between, the hits cannot be told from others, and stay.
+  -- If the counter was converted in between, the hits cannot be distinguished from others, and stay.
   local is_same = sub(before, 1, #limit.signature) == limit.signature or before == ''
-  -- The hits may be among those that were given back since, and others may have taken them.
+  -- If hits were given back since, these may be among them, and others may have used the room.
   local given_at = state ~= '' and redis.call('GET', KEYS[i + counters])
   local is_left = not given_at or given_at + 0 < charged_at or limit.kind == SLOTS
   if byte(before, 1) == RESERVED and state ~= '' then

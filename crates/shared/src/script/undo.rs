@@ -1,4 +1,4 @@
-//! Arguments of the script that takes hits back.
+//! Arguments of the script that takes back hits.
 
 use super::{batch::EncodedCounter, command::Command, microseconds::NANOS, reserved::RESERVED, text::Script};
 use tidegate_core::{
@@ -7,7 +7,7 @@ use tidegate_core::{
     store::Key,
 };
 
-/// Hits to be taken back from counters of one group.
+/// Hits to take back from counters of one group.
 #[derive(Clone, Debug)]
 pub struct Undo {
     /// Time of the charge, by the store's clock.
@@ -15,19 +15,19 @@ pub struct Undo {
     pub(super) counters: Vec<UndoneCounter>,
 }
 
-/// Hits to be taken back from one counter.
+/// Hits to take back from one counter.
 #[derive(Clone, Debug)]
 pub(super) struct UndoneCounter {
     pub(super) key: Key,
     pub(super) limit: StoredBytes,
-    /// Its state before the charge; of a limit of requests in flight the signature and the id of the slot, of one that reserves a
+    /// Its state before the charge. For a limit of requests in flight: the signature and the id of the slot. For a limit that reserves: a
     /// byte and the id of the reservation.
     pub(super) before: Vec<u8>,
     pub(super) hits: u64,
 }
 
 impl UndoneCounter {
-    /// These hits of a counter, whose state was `before`.
+    /// Takes back `hits` of a counter whose state was `before`.
     pub(super) fn new(counter: &EncodedCounter, before: &[u8], hits: u64) -> Self {
         let before = match (counter.slot, counter.reservation) {
             (0, None) => before.to_vec(),
@@ -38,11 +38,11 @@ impl UndoneCounter {
     }
 }
 
-/// Milliseconds for which the token of hits that were taken back is kept: longer than the store is tried.
+/// Milliseconds for which the token of hits that were taken back is kept: longer than all attempts.
 const TOKEN_MS: u64 = 120_000;
 
 impl Undo {
-    /// The command that takes them back, once for each token.
+    /// The command that takes the hits back, once for each token.
     pub fn command(&self, token: u128) -> Command {
         let at = (self.at.as_nanos() / NANOS).to_string().into_bytes();
         let hits = self.counters.iter().map(|UndoneCounter { limit, before, hits, .. }| {

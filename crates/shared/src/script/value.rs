@@ -1,4 +1,4 @@
-//! Values of counters as the store keeps them: leases, if there are any, and a state, with or without open reservations.
+//! Values of counters in the store: leases, if there are any, and a state, with or without open reservations.
 
 use super::{microseconds::NANOS, reserved};
 use tidegate_core::{
@@ -6,8 +6,8 @@ use tidegate_core::{
     limit::Timestamp,
 };
 
-/// Decodes the state of a counter that counts by this algorithm, with its leases if the bytes have any; none if the bytes are of another
-/// algorithm, or damaged. No bytes are an empty counter.
+/// Decodes the state of a counter with this algorithm, and its leases if there are any. None if the bytes are damaged, or those of another
+/// algorithm. An empty counter has no bytes.
 pub fn decode(bytes: &[u8], algorithm: &Algorithm) -> Option<State> {
     match bytes.first() {
         Some(&0) => decode_leased(bytes, algorithm),
@@ -39,8 +39,8 @@ fn decode_leased(value: &[u8], algorithm: &Algorithm) -> Option<State> {
     Some(State::Leased(Box::new(Leased { state: decode(state, algorithm)?, leases, exact, assigned: None })))
 }
 
-/// The algorithm that the value of a counter is of, by the signature of its state, `empty` if it has leases and no hits yet; none
-/// if the bytes are no such value.
+/// The name of the algorithm in the value of a counter, by the signature of its state. `empty` if it has leases and no hits yet; none if
+/// the bytes are not a value.
 pub fn algorithm_of(value: &[u8]) -> Option<&'static str> {
     let bytes = match without_leases(value)? {
         ([], leases) if leases > 0 => return Some("empty"),
@@ -60,12 +60,12 @@ pub(super) fn signature_of_state(bytes: &[u8]) -> Option<&[u8]> {
     rest.get(..usize::from(length))
 }
 
-/// Bytes of one lease in the value of a counter, and of what precedes the leases: a zero byte, their number, and the hits of
-/// exact decisions.
+/// Bytes of one lease in the value of a counter, and of the head before the leases: a zero byte, their number, and the hits of exact
+/// decisions.
 const LEASE_BYTES: usize = 56;
 const LEASES_HEAD: usize = 11;
 
-/// Position in a lease of the outstanding credits: after the server, the holder, the request and the reported hits.
+/// Position of the outstanding credits in a lease: after the server, the holder, the request and the reported hits.
 const CREDITS_AT: usize = 32;
 
 /// The state in the value of a counter, and the number of leases on it; none if the value is damaged.

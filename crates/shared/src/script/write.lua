@@ -1,5 +1,5 @@
--- Writes a counter that was changed without a decision, or deletes it if it is empty. One with leases lasts for as long as they did, and
--- then as its hits.
+-- Writes a counter that was changed without a decision, or deletes it if it is empty. A counter with leases lasts for the rest of its
+-- former lifetime, and then as long as its hits.
 local function write_counter(key, value, expires, is_leased)
   local left = max(0, expires - now) / 1000
   if is_leased then left = left + max(0, call('PTTL', key)) end

@@ -1,4 +1,4 @@
-//! The address of a store: the store itself, Sentinels that know which one is the primary, or nodes of a cluster.
+//! The address of a store: the store itself, Sentinels that name its primary, or nodes of a cluster.
 
 use crate::without_userinfo;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
@@ -11,19 +11,19 @@ pub enum StoreAddress {
     One(ConnectionInfo),
     /// The primary of a group that Sentinels watch.
     Sentinels {
-        /// The Sentinels, which are asked in order.
+        /// The Sentinels. The first that responds names the primary.
         sentinels: Vec<ConnectionInfo>,
         /// The name of the group.
         group: String,
         /// User, password and database of the primary.
         redis: RedisConnectionInfo,
     },
-    /// Nodes of a cluster, with user and password. Any of them knows all others.
+    /// Nodes of a cluster, with user and password. Each returns the addresses of all.
     Cluster(Vec<ConnectionInfo>),
 }
 
 impl StoreAddress {
-    /// The address with this password.
+    /// Sets the password.
     pub fn with_password(self, password: &str) -> Self {
         match self {
             Self::One(one) => {
@@ -44,9 +44,13 @@ impl StoreAddress {
     }
 }
 
-/// `redis://` and `rediss://` (TLS) with host, port, user, password and database; `unix:` with the path of a socket;
-/// `redis+sentinel://` and `rediss+sentinel://` with a list of hosts and ports, then the name of the group as the path, and
-/// perhaps the database and `?sentinel_auth=user:password` of the Sentinels; `redis+cluster://` and `rediss+cluster://` with a list of hosts and ports.
+/// Reads the address of a store.
+///
+/// - `redis://` and `rediss://` (TLS): host, port, user, password and database.
+/// - `unix:`: the path of a socket.
+/// - `redis+sentinel://` and `rediss+sentinel://`: a list of hosts and ports, then the name of the group as the path. Optional: the
+///   database, and `?sentinel_auth=user:password` of the Sentinels.
+/// - `redis+cluster://` and `rediss+cluster://`: a list of hosts and ports.
 impl FromStr for StoreAddress {
     type Err = String;
 
@@ -126,7 +130,7 @@ fn cluster(scheme: &str, rest: &str) -> Result<StoreAddress, String> {
     Ok(StoreAddress::Cluster(nodes.collect::<Result<_, _>>()?))
 }
 
-/// Without user and password.
+/// Prints neither user nor password.
 impl fmt::Display for StoreAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

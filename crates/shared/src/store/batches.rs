@@ -1,8 +1,7 @@
-//! Batches: calls that arrive together are sent together, one call of the script for those of one group.
+//! Batches: calls that arrive together are sent together. Decisions of one group are one call of the script.
 //!
-//! Each worker has a link of its own to each node: a task with a connection. It sends what has arrived when nothing is in flight, or
-//! enough has arrived; what arrives meanwhile is the next batch. So batches are small while there is little to do, and large under
-//! load.
+//! Each worker has a link of its own to each node: a task with a connection. It sends what has arrived as soon as nothing is in flight, or
+//! enough has arrived. What arrives meanwhile is the next batch. Batches are therefore small under low load, and large under high load.
 
 use super::{connection::Connection, failure::Failure, inner::Inner, nodes::Node};
 use crate::{
@@ -24,23 +23,23 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Decisions of one call of the script, which occupies the store for some microseconds each.
+/// The most decisions of one call of the script. Each occupies the store for some microseconds.
 const DECISIONS_MAX: usize = 64;
 
-/// Decisions that are sent while others are in flight.
+/// This many decisions are sent even while others are in flight.
 const DECISIONS_ENOUGH: usize = 16;
 
 /// Batches of one worker in flight at once.
 const IN_FLIGHT_MAX: usize = 4;
 
-/// Time limit of a connection, where that of a decision is shorter. Calls do not wait that long for it.
+/// Time limit for a connection if that of decisions is shorter. Calls do not wait that long for the connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Time for which a response is awaited after the deadline of decisions: hits that it charged are then taken back where nobody was
-/// admitted for them.
+/// Responses are read for this time after the deadline of decisions. Hits that such a response reports as charged are taken back if nobody
+/// was admitted for them.
 const LATE: Duration = Duration::from_secs(10);
 
-/// Redirections of one call, after which it fails: hash slots move rarely, and the deadline is short.
+/// A call fails after this many redirections: hash slots move rarely, and the deadline is short.
 const REDIRECTS_MAX: u8 = 16;
 
 /// A call to a node.
@@ -49,16 +48,16 @@ pub(super) struct Call {
     pub(super) group: u16,
     pub(super) task: Task,
     redirects: u8,
-    /// Whether the node has been named by another that still has the hash slot (ASK).
+    /// Whether another node, which still has the hash slot, has named this node (ASK).
     is_asking: bool,
 }
 
 /// Work for the task of a node.
 #[expect(clippy::large_enum_variant, reason = "nearly all are decisions, which would be boxed on their path")]
 pub(super) enum Task {
-    /// Decide. The reply is closed when the caller does not wait any more: the call is then not sent, unless it gives hits back.
+    /// Decide. If the caller has given up, the reply is closed: the call is not sent then, unless it gives hits back.
     Decide { request: EncodedRequest, peer: PeerId, reply: oneshot::Sender<Result<Verdict, Failure>> },
-    /// Send a command; the reply is what it counted.
+    /// Send a command. The reply is the number that it counted.
     Command { command: Arc<Command>, reply: oneshot::Sender<Result<u64, Failure>> },
 }
 
@@ -76,14 +75,14 @@ impl Call {
     }
 
     pub(super) fn fail(self) {
-        // Its caller may have ceased to wait.
+        // The caller may have given up.
         match self.task {
             Task::Decide { reply, .. } => _ = reply.send(Err(Failure::Failed)),
             Task::Command { reply, .. } => _ = reply.send(Err(Failure::Failed)),
         }
     }
 
-    /// The same call to another node, or once more to the same; none if that was done too often.
+    /// The same call to another node, or again to the same node. None after too many redirections.
     pub(super) fn redirected(mut self, is_asking: bool) -> Option<Self> {
         if self.redirects == REDIRECTS_MAX {
             self.fail();
@@ -113,7 +112,7 @@ thread_local! {
     static LINKS: RefCell<Vec<(u64, mpsc::UnboundedSender<Call>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The links of this thread.
+/// The links of this thread to nodes.
 pub(super) struct Links;
 
 impl Links {
@@ -125,7 +124,7 @@ impl Links {
         }
     }
 
-    /// Sends a command for counters of a group; the response is what it counted.
+    /// Sends a command for counters of a group. The response is the number that it counted.
     pub(super) fn command(
         store: &Arc<Inner>,
         group: u16,
@@ -136,7 +135,7 @@ impl Links {
         response
     }
 
-    /// Sends a call on this thread's link to a node. The link is started in the runtime of this task.
+    /// Sends a call on this thread's link to a node. If there is no link, starts one in the runtime of this task.
     pub(super) fn send_to(store: &Arc<Inner>, node: &Arc<Node>, call: Call) {
         LINKS.with_borrow_mut(|links| {
             // A link ends with its runtime, or after its node has left the cluster.
@@ -147,13 +146,13 @@ impl Links {
                 links.push((node.number, sender));
                 links.len() - 1
             });
-            // A call that is dropped here fails at its caller.
+            // If the call is dropped here, its caller gets a failure.
             let _ = links[index].1.send(call);
         });
     }
 }
 
-/// A worker's way to a node.
+/// A worker's connection to a node, and its calls.
 struct Link {
     store: Arc<Inner>,
     node: Arc<Node>,
@@ -167,7 +166,7 @@ impl Link {
         Self { store, node, connection: None, waiting: VecDeque::new(), in_flight: JoinSet::new() }
     }
 
-    /// Serves calls until all senders are gone.
+    /// Sends calls until all senders are dropped.
     async fn run(mut self, mut calls: mpsc::UnboundedReceiver<Call>) {
         loop {
             tokio::select! {
@@ -177,7 +176,7 @@ impl Link {
                 },
                 Some(_) = self.in_flight.join_next() => {}
             }
-            // Tasks that are ready to decide do so first: their calls are part of this batch.
+            // Tasks that are ready to decide run first: their calls become part of this batch.
             tokio::task::yield_now().await;
             while let Ok(call) = calls.try_recv() {
                 self.waiting.push_back(call);
@@ -202,7 +201,7 @@ impl Link {
                 continue;
             };
             let work = self.store.unfinished.begin();
-            // Each command is written when its task is polled first, and a worker's runtime polls new tasks in their order.
+            // Each command is written when its task is first polled. The runtime of a worker polls new tasks in order.
             let mut flying = JoinSet::new();
             for flight in flights {
                 let (store, node, connection) =
@@ -213,14 +212,14 @@ impl Link {
                 flying.join_all().await;
                 drop(work);
             });
-            // A late response does not hold up the calls after it.
+            // A late response does not delay the calls after it.
             let deadline = self.store.settings.timeout;
             self.in_flight.spawn(async move { _ = tokio::time::timeout(deadline, sending).await });
         }
     }
 
-    /// Calls whose callers still wait, as many as are sent together. Releases and ends are first: a start that arrived after the end of
-    /// its client's last request finds the slot free, although it joins the decisions that arrived before.
+    /// The next calls to send together, without those whose callers have given up. Releases and ends come first. If a client ends its last
+    /// request and then starts another, the start finds the slot free, although it joins decisions that arrived earlier.
     fn next_flights(&mut self) -> Vec<Flight> {
         let (mut flights, mut closings): (Vec<Flight>, usize) = (Vec::new(), 0);
         for _ in 0..DECISIONS_MAX {
@@ -251,7 +250,7 @@ impl Link {
         flights
     }
 
-    /// The connection, made anew after an outage or if it has ended; none if that fails.
+    /// The connection. It is made anew after an outage, or if it has ended. None if that fails.
     async fn connection(&mut self) -> Option<Connection> {
         let is_good = |connection: &Connection| {
             self.node.is_of_present(connection) && !connection.has_ended.load(Ordering::Relaxed)
@@ -303,12 +302,12 @@ impl Flight {
         }
     }
 
-    /// Whether the call can be part of it, if there is room.
+    /// Whether the call fits this flight, apart from its size.
     fn is_for(&self, call: &Call) -> bool {
         matches!(self, Self::Decisions { group, is_asking, .. } if *group == call.group && *is_asking == call.is_asking)
     }
 
-    /// Adds a call for a decision; returns it if there is no room.
+    /// Adds a call for a decision. Returns the call if there is no room.
     fn push(&mut self, call: Call) -> Option<Call> {
         let Self::Decisions { batch, calls, .. } = self else { return Some(call) };
         let Task::Decide { request, .. } = &call.task else { return Some(call) };

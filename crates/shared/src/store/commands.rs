@@ -1,4 +1,4 @@
-//! The commands of the scripts: their text, their replies, and what follows from an error.
+//! The commands that run scripts: their text, their replies, and what follows from an error.
 
 use super::{
     OnFailure, StoreEvent,
@@ -29,15 +29,15 @@ use tidegate_core::{clock::Clock, limit::Timestamp, store::Key};
 enum Replied {
     /// To a batch of decisions.
     Batch(Reply),
-    /// To a command: what it counted.
+    /// The number that a command counted.
     Alone(u64),
 }
 
-/// Pause before a call is sent again while the keys of its hash slot are being moved.
+/// Pause before a call is sent again if the keys of its hash slot are being moved.
 const MIGRATION_PAUSE: Duration = Duration::from_millis(1);
 
 impl Inner {
-    /// Sends one command, and passes the results on.
+    /// Sends one command, and passes the results to its callers.
     pub(super) async fn send(self: &Arc<Self>, node: &Arc<Node>, mut connection: Connection, flight: Flight) {
         let (commands, run, sent) = (&mut connection.commands, &connection.run, self.clock.now());
         let result = match &flight {
@@ -56,7 +56,7 @@ impl Inner {
         let error = match result {
             Ok(reply) => {
                 let duration = self.clock.now().since(sent);
-                // A late response is none to those that wait for it: they have given up.
+                // A late response does not count as one: the callers have given up.
                 if duration <= self.settings.timeout {
                     node.responded();
                 }
@@ -67,13 +67,13 @@ impl Inner {
         };
         if let Some(calls) = self.redirect(node, &error, flight).await {
             if error.is_io_error() && !error.is_timeout() {
-                // The store may have closed an idle connection: whether it is gone, the next one shows.
+                // The store may have closed an idle connection. The next connection shows whether the store is gone.
                 connection.has_ended.store(true, Ordering::Relaxed);
                 if node.is_of_present(&connection) {
                     self.no_response(node, &error);
                 }
             } else if !error.is_timeout() && error.code() != Some("TIDEGATECLOCK") {
-                // Callers count timeouts, and clocks that differ matter to calendars alone.
+                // Callers count timeouts. Different clocks matter only to calendars.
                 self.fail(node, &error);
             }
             calls.into_iter().for_each(Call::fail);
@@ -108,8 +108,8 @@ impl Inner {
         }
     }
 
-    /// Takes back the hits of a request whose caller has given up, and was denied or got an error. One that another policy has admitted
-    /// stays charged.
+    /// Takes back the hits of a request whose caller has given up, if the caller then denied the request or returned an error. Hits of a
+    /// request that another policy has admitted stay charged.
     fn respond_to_none(
         self: &Arc<Self>,
         (group, peer): (u16, PeerId),
@@ -123,7 +123,7 @@ impl Inner {
         }
     }
 
-    /// Logs, now and then, the keys of a request with a damaged counter.
+    /// Logs the keys of a request with a damaged counter, at most once between two heartbeats.
     fn note_damage(&self, node: &Node, group: u16, request: &EncodedRequest) {
         if !node.has_logged_damage.swap(true, Ordering::Relaxed) {
             let mut keys = Cmd::new();
@@ -137,7 +137,8 @@ impl Inner {
         }
     }
 
-    /// Calls the script for nothing if the key of the layout is gone: the script writes it. False if another server has written its own.
+    /// Calls the script without requests if the key of the layout is gone, so that the script writes it. False if another server has
+    /// written its own.
     pub(super) async fn keep_layout(
         &self,
         connection: &mut MultiplexedConnection,
@@ -156,8 +157,8 @@ impl Inner {
         Ok(true)
     }
 
-    /// Sends the calls again where the node has stated that it ran nothing because it does not have their hash slot; returns them
-    /// if the error is another one.
+    /// Sends the calls again if the node has stated that it ran nothing, because it does not have their hash slot. Returns the calls if the
+    /// error is another one.
     async fn redirect(
         self: &Arc<Self>,
         node: &Arc<Node>,
@@ -171,7 +172,7 @@ impl Inner {
         let group = calls.first().map(|call| call.group);
         let (target, is_asking) = match (kind, target) {
             (ServerErrorKind::Moved, Some(address)) => {
-                // Other hash slots have probably moved too: the keeper reads the map.
+                // Other hash slots have probably moved too: wakes the keeper, which reads the map.
                 self.failed.notify_one();
                 (self.nodes.at(address, group), false)
             }
@@ -223,7 +224,7 @@ impl Inner {
         Ok(reply)
     }
 
-    /// Sends a command; returns what it counted.
+    /// Sends a command. Returns the number that it counted.
     async fn send_alone(
         &self,
         connection: &mut MultiplexedConnection,
@@ -239,7 +240,7 @@ impl Inner {
         };
         match &self.run(connection, command.script, is_asking, write).await? {
             _ if command.script == Script::Undo => Ok(0),
-            // Of reservations, the number of others that had passed their deadlines follows.
+            // For reservations, the number of others that had passed their deadlines follows.
             Value::Array(numbers) if let [counted, lost] = &numbers[..] => {
                 self.counts.lost(number(lost)?);
                 number(counted)
@@ -248,7 +249,7 @@ impl Inner {
         }
     }
 
-    /// Calls the script that changes parts of quota; returns its reply.
+    /// Calls the script that changes parts of quota. Returns its reply.
     pub(super) async fn request_parts(
         &self,
         connection: &mut MultiplexedConnection,
@@ -267,7 +268,8 @@ impl Inner {
         redis::from_redis_value(reply).map_err(RedisError::from)
     }
 
-    /// Calls a script, whose number of keys, keys and arguments `write` adds; with its text if the node states that it does not know it, and therefore ran nothing.
+    /// Calls a script. `write` adds the number of keys, the keys and the arguments. Calls again with the text of the script if the node
+    /// states that it does not have it, and has therefore run nothing.
     async fn run(
         &self,
         connection: &mut MultiplexedConnection,
@@ -281,7 +283,7 @@ impl Inner {
             write(&mut command);
             command
         };
-        // A store that was never reached knows no script.
+        // A store that was never reached has no script yet.
         let digest = self.digests.get().map_or("", |digests| &digests[script as usize]);
         match send(connection, command("EVALSHA", digest), is_asking).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
@@ -292,7 +294,7 @@ impl Inner {
         }
     }
 
-    /// The beginning of the keys of a group: with its hash tag, if the store is a cluster.
+    /// The beginning of the keys of a group, with its hash tag if the store is a cluster.
     pub(super) fn key_prefix(&self, group: u16) -> String {
         key_prefix(&self.settings.prefix, self.is_cluster.then_some(group))
     }
@@ -326,21 +328,21 @@ impl Inner {
     }
 }
 
-/// Logs, once, that a store had lost its keys.
+/// Logs once that a store had lost its keys.
 fn note_loss(node: &Node, reply: &Reply) {
     if reply.is_new_store && !node.has_logged_loss.swap(true, Ordering::Relaxed) {
         tracing::warn!(%node, "the shared store has lost keys: counters begin anew");
     }
 }
 
-/// The beginning of the keys of a group in a cluster, or of all keys of another store.
+/// The beginning of the keys of a group in a cluster, or of all keys in another store.
 pub(super) fn key_prefix(prefix: &str, group: Option<u16>) -> String {
     let mut text = prefix.to_owned();
     text.extend(group.map(hash_slots::hash_tag));
     text
 }
 
-/// Sends a command, after ASKING if the node does not have its hash slot yet. Both are written together.
+/// Sends a command. If the node does not have its hash slot yet, ASKING precedes it. Both are written together.
 async fn send(
     connection: &mut MultiplexedConnection,
     command: Cmd,

@@ -1,4 +1,4 @@
-//! Connections, and the checks that a store must pass before it counts.
+//! Connections, and the checks of a store before it is used.
 
 use super::{
     SharedSettings, StoreAddress, StoreTls,
@@ -25,7 +25,7 @@ impl Inner {
         connect(&self.settings, node, timeout).await
     }
 
-    /// Reads the map of hash slots from a node that is reached, if the store is a cluster.
+    /// Reads the map of hash slots from a node that is reached. Does nothing if the store is not a cluster.
     pub(super) async fn read_hash_slots(&self, timeout: Duration) -> Result<(), RedisError> {
         if let Some(map) = hash_slots(&self.settings, Some(&self.nodes), timeout).await? {
             self.nodes.update(map);
@@ -33,8 +33,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The third argument of the script: the length of leases, and the run of the store that this connection is to. Empty if nothing
-    /// is leased.
+    /// The third argument of the script: the length of leases, and the run of the store of this connection. Empty if nothing is leased.
     pub(super) async fn store_run(
         &self,
         connection: &mut MultiplexedConnection,
@@ -48,7 +47,7 @@ impl Inner {
         Ok([&micros.to_le_bytes()[..], run.as_bytes()].concat().into())
     }
 
-    /// Waits until the store has learnt which credits are outstanding, if it does.
+    /// Waits until the store has learnt which credits are outstanding, if it is learning.
     pub(super) async fn learn(
         &self,
         connection: &mut MultiplexedConnection,
@@ -61,7 +60,7 @@ impl Inner {
     }
 }
 
-/// The map of hash slots of a cluster; none for another store. The nodes known are asked before those of the address.
+/// The map of hash slots of a cluster; none for another store. Tries the known nodes first, then those of the address.
 pub(super) async fn hash_slots(
     settings: &SharedSettings,
     known: Option<&Nodes>,
@@ -167,7 +166,7 @@ async fn connection(
     Ok(connection)
 }
 
-/// Checks the version, and whether counters could be dropped.
+/// Checks the version, and whether the store may evict counters.
 pub(super) fn check(info: &str, settings: &SharedSettings, node: &Node) -> Result<(), ConnectError> {
     let version = version(info).unwrap_or("unknown");
     let major: Option<u32> = version.split('.').next().and_then(|major| major.parse().ok());
@@ -185,13 +184,13 @@ pub(super) fn check(info: &str, settings: &SharedSettings, node: &Node) -> Resul
     }
 }
 
-/// The policy by which the store drops keys when its memory is full, if it does.
+/// The policy by which the store evicts keys when its memory is full; none if it does not evict.
 pub(super) fn eviction(info: &str) -> Option<&str> {
     let is_bounded = field(info, "maxmemory").is_some_and(|bytes| bytes != "0");
     field(info, "maxmemory_policy").filter(|policy| is_bounded && *policy != "noeviction")
 }
 
-/// One field of the reply to INFO.
+/// A field of the reply to INFO.
 pub(super) fn field<'i>(info: &'i str, name: &str) -> Option<&'i str> {
     let mut lines = info.lines().filter_map(|line| line.split_once(':'));
     lines.find(|(field, _)| *field == name).map(|(_, value)| value.trim())

@@ -1,9 +1,9 @@
-//! Reasons why a store cannot be used.
+//! Errors of a store that cannot be used.
 
 use crate::script::LAYOUT_VERSION;
 use redis::{ErrorKind, RedisError};
 
-/// Reason why a store cannot be used.
+/// The reason why a store cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// It is not reached, or refuses a command.
@@ -20,10 +20,10 @@ pub enum ConnectError {
         /// Its version.
         version: String,
     },
-    /// It is a node of a cluster, and its address is not that of a cluster.
+    /// It is a node of a cluster, but its address is not that of a cluster.
     #[error("the store is a node of a cluster; write redis+cluster://host:port")]
     Cluster,
-    /// It is no cluster, and its address is that of one.
+    /// It is not a cluster, but its address is that of a cluster.
     #[error("the store {node} is not a node of a cluster; write redis://host:port")]
     NoCluster {
         /// Its address.
@@ -59,12 +59,12 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether the store may be reached later without a change of its or of this server's settings.
+    /// Whether the store may be reached later without a change of its settings or of this server's.
     pub(super) fn is_temporary(&self) -> bool {
         use redis::ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, TryAgain};
         let Self::Store { error, .. } = self else { return false };
         match error.kind() {
-            // One that accepts a connection and ends it expects other settings: TLS, or a certificate.
+            // A store that accepts a connection and ends it expects other settings: TLS, or a certificate.
             ErrorKind::Io => {
                 let text = error.to_string().to_lowercase();
                 let is_refusal_of_tls = ["certificate", "alert"].iter().any(|word| text.contains(word));

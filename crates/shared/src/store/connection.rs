@@ -7,10 +7,10 @@ use std::sync::{Arc, atomic::AtomicBool};
 #[derive(Clone)]
 pub(super) struct Connection {
     pub(super) commands: MultiplexedConnection,
-    /// The run of the store that it is to: see [`Inner::store_run`].
+    /// The run of the store behind it: see [`Inner::store_run`].
     pub(super) run: Arc<[u8]>,
-    /// Outages of the node before it was made.
+    /// Number of outages of the node before the connection was made.
     pub(super) outages: u64,
-    /// Whether it has ended, as a call has found.
+    /// Whether a call has found that it has ended.
     pub(super) has_ended: Arc<AtomicBool>,
 }

@@ -20,9 +20,9 @@ pub struct Contents {
     pub version: String,
     /// Number of its nodes: 1, or the primaries of a cluster.
     pub nodes: u32,
-    /// Memory that all of the store uses.
+    /// Memory that the whole store uses.
     pub memory_bytes: u64,
-    /// Whether the key of the layout exists, and is of this version.
+    /// Whether the key of the layout exists and has this version.
     pub layout: bool,
     /// Servers with a recent heartbeat.
     pub servers: u32,
@@ -38,7 +38,7 @@ pub struct Contents {
 const KEYS_AT_ONCE: usize = 500;
 
 impl Contents {
-    /// Reads all keys under the prefix. Counters that are created or expire meanwhile may be counted or not, and some twice.
+    /// Reads all keys under the prefix. Counters that are created or expire meanwhile may be missing, and some may be counted twice.
     pub async fn read(settings: &SharedSettings) -> Result<Self, ConnectError> {
         let address = settings.address.to_string();
         let failed = |error| ConnectError::Store { address: address.clone(), error };
@@ -108,7 +108,7 @@ impl Contents {
             commands.cmd("TYPE").arg(key).cmd("PTTL").arg(key);
         }
         let kinds: Vec<redis::Value> = commands.query_async(connection).await?;
-        // Not MGET, whose keys have to be of one hash slot.
+        // Not MGET, as its keys have to be in one hash slot.
         let mut reads = pipe();
         keys.iter().for_each(|key| _ = reads.cmd("GET").arg(key));
         let states: Vec<redis::RedisResult<Option<Vec<u8>>>> =
@@ -120,7 +120,7 @@ impl Contents {
             let is_text = matches!(kind, redis::Value::SimpleString(kind) if kind == "string");
             match state.as_deref().and_then(algorithm_of) {
                 Some(algorithm) => *self.counters.entry(algorithm).or_default() += 1,
-                // It has expired since.
+                // The key has expired since.
                 None if state.is_none()
                     && (is_text || matches!(kind, redis::Value::SimpleString(kind) if kind == "none")) => {}
                 None => self.damaged += 1,
@@ -131,7 +131,7 @@ impl Contents {
     }
 }
 
-/// A text as a pattern that matches nothing else.
+/// Escapes a text for use in a pattern that matches only this text.
 pub(super) fn escaped(text: &str) -> String {
     let special = |character| matches!(character, '*' | '?' | '[' | ']' | '^' | '\\');
     text.chars()

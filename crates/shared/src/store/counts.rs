@@ -16,13 +16,13 @@ labels! {
         Timeout = "timeout",
         /// The call failed otherwise.
         Failed = "failed",
-        /// From the reply no decision follows; it is one of `Decided` too.
+        /// No decision follows from the reply. Counted as `Decided` too.
         Unusable = "unusable",
     }
 }
 
 labels! {
-    /// Number of decisions of one call of the script: at most that of the label.
+    /// Number of decisions in one call of the script: at most that of the label.
     pub enum BatchSize {
         /// One.
         One = "1",
@@ -52,7 +52,7 @@ labels! {
         ScriptLoad = "script_load",
         /// A node of a cluster redirected a call of the script.
         Redirection = "redirection",
-        /// A release of slots or the end of reservations did not reach the store: they end at their deadlines.
+        /// A release of slots or an end of reservations did not reach the store. The slots or reservations end at their deadlines.
         LostRelease = "lost_release",
         /// A reservation had passed its deadline when its counter was used again.
         LostReservation = "lost_reservation",
@@ -63,17 +63,17 @@ labels! {
 pub struct StoreCounts {
     /// Calls for a decision.
     pub calls: Counts<CallResult>,
-    /// Events that are counted apart.
+    /// Events.
     pub events: Counts<StoreEvent>,
-    /// Charges of requests that were denied elsewhere, or decided without the store, by whether they were taken back.
+    /// Attempts to take back charges of requests that were denied elsewhere, or decided without the store.
     pub undone: Counts<Attempt>,
     /// Calls of the script.
     pub batches: Counts<BatchSize>,
-    /// Times of the calls of the scripts that had a response.
+    /// Times of the calls of scripts that had a response.
     pub round_trips: Histogram,
     /// Replicas of all nodes, when last known.
     pub replicas: AtomicU64,
-    /// Bytes that the replica furthest behind its node has not received, when last known.
+    /// Bytes that the most delayed replica has not received from its node, when last known.
     pub replication_lag_bytes: AtomicU64,
     /// Microseconds by which the store's clock is ahead of this server's, when last known.
     pub clock_offset_micros: AtomicI64,

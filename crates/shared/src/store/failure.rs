@@ -1,6 +1,6 @@
 //! Failures of calls.
 
-/// Reason why the store did not decide.
+/// The reason why the store did not decide.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Failure {
     /// It was unavailable before the call.
@@ -15,7 +15,7 @@ pub enum Failure {
     /// The store decides nothing until it knows which credits are outstanding.
     #[error("the store learns which credits are outstanding")]
     Learning,
-    /// The value of one of its counters is not one.
+    /// The value of one of the request's counters is damaged.
     #[error("the store has a damaged counter of the request")]
     Damaged,
     /// The request has too many counters for one call.

@@ -1,4 +1,4 @@
-//! The hash slots of a cluster: which groups of counters are in which, and which node has them. Pure.
+//! The hash slots of a cluster: the slot of each group of counters, and the node of each slot. Pure.
 
 use redis::Value;
 use tidegate_core::limiter::GROUPS;
@@ -6,7 +6,7 @@ use tidegate_core::limiter::GROUPS;
 /// Hash slots of a cluster.
 const HASH_SLOTS: u16 = 16_384;
 
-/// The node that has a group, for each group; none for a hash slot that no node has.
+/// The node of each group; none if no node has its hash slot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct HashSlots {
     /// Addresses of the nodes: host and port.
@@ -16,7 +16,7 @@ pub(super) struct HashSlots {
 }
 
 impl HashSlots {
-    /// From the reply to CLUSTER SLOTS of a node with this host; none if it is no such reply.
+    /// Reads the reply to CLUSTER SLOTS of a node with this host. None if it is not such a reply.
     pub(super) fn from_reply(reply: &Value, host: &str) -> Option<Self> {
         let Value::Array(ranges) = reply else { return None };
         let mut map = Self { nodes: Vec::new(), owners: vec![None; usize::from(GROUPS)] };
@@ -37,7 +37,7 @@ impl HashSlots {
             return None;
         };
         let [name, Value::Int(port), ..] = &primary[..] else { return None };
-        // A node that does not know its address has the one at which it was reached.
+        // A node may not know its address: it has the one at which it was reached.
         let name = match name {
             Value::BulkString(bytes) if !bytes.is_empty() && bytes != b"?" => str::from_utf8(bytes).ok()?,
             _ => host,
@@ -61,7 +61,7 @@ fn hash_slot_of(group: u16) -> u16 {
     crc16(format!("{group:x}").as_bytes()) % HASH_SLOTS
 }
 
-/// CRC-16/XMODEM, as the specification of clusters has it.
+/// CRC-16/XMODEM, as the cluster specification has it.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| {
         (0..8).fold(
@@ -73,7 +73,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// The address in a redirection, such as `127.0.0.1:7000`. A missing host is that of the node that redirects.
+/// The address in a redirection, such as `127.0.0.1:7000`. If the host is missing, it is that of the redirecting node.
 pub(super) fn address(text: &str, host: &str) -> Option<(String, u16)> {
     let (name, port) = text.rsplit_once(':')?;
     let name = if name.is_empty() { host } else { name };

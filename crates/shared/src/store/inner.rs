@@ -1,4 +1,4 @@
-//! The state of a shared store, and what follows when a node fails.
+//! The state of a shared store, and its reaction to a failed node.
 
 use super::{
     counts::{StoreCounts, StoreEvent},
@@ -20,40 +20,40 @@ use tokio::sync::Notify;
 
 pub(super) struct Inner {
     pub(super) settings: SharedSettings,
-    /// The digests of the scripts, as the store returned them once it was reached.
+    /// The digests of the scripts, as the store returned them when it was joined.
     pub(super) digests: OnceLock<[String; Script::ALL.len()]>,
     /// Key and value that hold the layout's version and the secret of keys.
     pub(super) layout_key: String,
     pub(super) layout: ArcSwap<Layout>,
     /// Whether the store was reached and checked.
     pub(super) has_joined: AtomicBool,
-    /// Whether it is a cluster, where the keys of a group have a hash tag.
+    /// Whether it is a cluster, in which the keys of a group have a hash tag.
     pub(super) is_cluster: bool,
     pub(super) nodes: Nodes,
-    /// Measures the time of responses.
+    /// Clock for the duration of calls.
     pub(super) clock: SystemClock,
-    /// Wakes the keeper when a node becomes unavailable, or hash slots have moved.
+    /// Wakes the keeper if a node becomes unavailable or hash slots have moved.
     pub(super) failed: Notify,
     /// Servers that share the store, when last known.
     pub(super) servers: AtomicU32,
     pub(super) counts: StoreCounts,
     /// Numbers the peers that cause work.
     pub(super) peers: PeerIds,
-    /// Number of releases of slots that are under way.
+    /// Number of releases of slots in progress.
     pub(super) releases: AtomicUsize,
-    /// Work that goes on when its caller is gone.
+    /// Work that goes on after its caller has given up.
     pub(super) unfinished: Unfinished,
-    /// Credits and denials of this server; denials alone if nothing is leased.
+    /// Credits and denials of this server; only denials if nothing is leased.
     pub(super) holders: Arc<Holders>,
     /// Resets of rules, as of the time at which the store was joined.
     pub(super) resets: ArcSwap<SharedResets>,
 }
 
-/// Calls in a row without a response, after which the store is unavailable.
+/// The store is unavailable after this many calls in a row without a response.
 const WITHOUT_RESPONSE_MAX: u32 = 5;
 
 impl Inner {
-    /// Calls to the node fail at once from now on, until the keeper has reached it again.
+    /// Marks the node as unavailable: calls to it fail at once until the keeper has reached it again.
     pub(super) fn fail(&self, node: &Node, reason: &dyn fmt::Display) {
         let is_other_reason = node.fails_for(reason.to_string());
         if node.fail() {

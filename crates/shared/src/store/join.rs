@@ -1,7 +1,7 @@
-//! Joining a store: the checks that it must pass, and the secret of keys on which its servers agree.
+//! Joining a store: the checks of the store, and the secret of keys that its servers share.
 //!
-//! A store that is not reached at the start is joined later by the keeper, as one is that has lost its keys: a server that started
-//! before this one has reached it has written another secret, and this one adopts it. The counters are lost in any case.
+//! If a store is not reached at the start, the keeper joins it later. If it has lost its keys, an earlier server may have written another
+//! secret, and this server adopts that. The counters are lost in any case.
 
 use super::{
     SharedSettings, SharedStore, StoreAddress, StoreCounts,
@@ -30,12 +30,12 @@ use tidegate_core::{
 };
 use tokio::sync::Notify;
 
-/// Time limit of each step of a start.
+/// Time limit of each step at a start.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl SharedStore {
-    /// Connects, checks the store, and agrees with other servers on the secret of keys. A store that is not reached is joined later,
-    /// by [its keeper](super::start_keeper).
+    /// Connects, checks the store, and agrees with other servers on the secret of keys. If the store is not reached, [the
+    /// keeper](super::start_keeper) joins it later.
     pub async fn connect(settings: SharedSettings) -> Result<Self, ConnectError> {
         let inner = Inner::new(settings)?;
         match inner.join().await {
@@ -108,7 +108,7 @@ impl Inner {
                 let load = cmd("SCRIPT").arg("LOAD").arg(script.text()).clone();
                 *digest = load.query_async(&mut connection).await.map_err(failed)?;
             }
-            // The same of all nodes.
+            // All nodes return the same digests.
             let _ = self.digests.set(digests);
         }
         let first = topology.of(0).ok_or_else(|| failed(without_node(0)))?;
@@ -124,7 +124,7 @@ impl Inner {
         let Some(layout) = Layout::of(&found) else { return Err(ConnectError::Layout { found }) };
         self.layout.store(Arc::new(layout));
         if self.is_cluster {
-            // Each group has its own, so that the loss of its keys is noticed.
+            // Each group has its own key, so that the loss of the group's keys is noticed.
             for node in &topology.nodes {
                 let mut connection = connect(&self.settings, node, START_TIMEOUT).await.map_err(failed)?;
                 self.write_layouts(&mut connection, node, true).await.map_err(failed)?;
@@ -138,7 +138,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The layout of any group of a cluster: the key of the first group may be lost alone.
+    /// The layout of any group of a cluster. The key of the first group may have been lost without the others.
     async fn known_layout(&self) -> Result<Option<String>, RedisError> {
         let topology = self.nodes.now();
         for node in &topology.nodes {
@@ -155,7 +155,7 @@ impl Inner {
         Ok(None)
     }
 
-    /// Writes the layout of the groups of a node of a cluster, of those alone that have none if `is_new`.
+    /// Writes the layout of the groups of a node of a cluster. If `is_new`, only of groups without a layout.
     async fn write_layouts(
         &self,
         connection: &mut MultiplexedConnection,
@@ -180,10 +180,10 @@ impl Inner {
         (0..GROUPS).filter(is_of_node).collect()
     }
 
-    /// Adopts the secret of a store that refuses that of this server, and returns it; none if the node is one of a cluster whose first
-    /// group has the secret of this server, in which case the node's groups get it.
+    /// Adopts the secret of a store that refuses this server's secret, and returns it. Returns none in a cluster if the first group has
+    /// this server's secret: the groups of the node then get it.
     ///
-    /// The store was lost and started anew, and another server has written its secret first.
+    /// The store was lost and started anew, and another server wrote its secret first.
     pub(super) async fn adopt_layout(
         &self,
         connection: &mut MultiplexedConnection,
@@ -208,7 +208,7 @@ impl Inner {
     }
 }
 
-/// The key of the layout of a group; groups are of a cluster alone.
+/// The key of the layout of a group. Only a cluster has groups.
 fn layout_key(prefix: &str, is_cluster: bool, group: u16) -> String {
     format!("{}layout", key_prefix(prefix, is_cluster.then_some(group)))
 }

@@ -1,5 +1,4 @@
-//! The keeper: a thread that registers this server in the store, counts those that share it, and reaches it again after an
-//! outage.
+//! The keeper: a thread that registers this server in the store, counts the servers that share it, and reconnects after an outage.
 
 use super::{SharedStore, connect::eviction, inner::Inner, nodes::Node, reports::replication};
 use crate::script::Batch;
@@ -19,24 +18,24 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between two readings of the resets by operators.
 const RESETS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Time after its last heartbeat in which a server counts as one that shares the store.
+/// A server shares the store if its last heartbeat is at most this old.
 const ALIVE: Duration = Duration::from_secs(4);
 
-/// Interval between two readings of the number of servers after this one has joined, and the number of these readings.
+/// Interval between readings of the number of servers soon after this one has joined, and the number of such readings.
 const COUNTS_INTERVAL: Duration = Duration::from_millis(100);
 const COUNTS_SOON: u32 = 30;
 
 /// Times between two attempts to reach the store, the first and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// Time limit of an attempt, where that of a decision is shorter.
+/// Time limit of an attempt if that of decisions is shorter.
 const ATTEMPT: Duration = Duration::from_millis(100);
 
-/// Seconds by which the difference between the store's clock and this server's changes before it is logged again.
+/// Change in seconds of the difference between the store's clock and this server's that is logged again.
 const CLOCK_OFFSET_LOGGED: u64 = 2;
 
-/// Starts the keeper. The secret of keys, if another one is adopted, and resets of rules by operators, of this server and of others, are
-/// passed to `put_keys`. Its end removes this server from those that share the store.
+/// Starts the keeper. It calls `put_keys` with the secret of keys if another one is adopted, and with the resets of rules by operators on
+/// this server and on others. When it ends, it removes this server from those that share the store.
 pub fn start_keeper(
     store: &SharedStore,
     put_keys: impl Fn(Seed, SharedResets) + Send + 'static,
@@ -55,23 +54,23 @@ pub fn start_keeper(
     Ok(BackgroundThread::start_async("shared-store", Priority::Full, run)?.stopped_by(stop))
 }
 
-/// This server among those that share the store.
+/// This server's entry among those that share the store.
 struct Server {
     store: Arc<Inner>,
-    /// Its name there: random, so that no two servers have the same.
+    /// Its name there, random and therefore unique.
     name: String,
     connection: Option<MultiplexedConnection>,
-    /// Connections to the nodes, by their numbers, to read the state of their replicas.
+    /// Connections to the nodes by their numbers, for reading the state of replicas.
     of_nodes: HashMap<u64, MultiplexedConnection>,
     put_keys: Box<dyn Fn(Seed, SharedResets) + Send>,
     resets: SharedResets,
-    /// Readings of the number of servers that are due at short intervals.
+    /// Number of readings of the number of servers that remain at short intervals.
     counts_soon: u32,
     /// Why the store was not joined at the last attempt.
     reason: String,
     /// A node that evicts counters, and its policy, when last known.
     evicting: Option<(String, String)>,
-    /// Seconds by which the store's clock is ahead of this server's, when last logged.
+    /// Seconds by which the store's clock was ahead of this server's when last logged.
     clock_offset: i64,
 }
 
@@ -107,7 +106,7 @@ impl Server {
                 self.read_replication().await;
                 self.pause().await;
             } else {
-                // Half to all of the pause: servers that lost the store together do not return together.
+                // Between half and all of the pause, so that servers that lost the store together do not return together.
                 let share = Duration::from_nanos(random() % (pause.as_nanos() as u64 / 2));
                 tokio::time::sleep(pause / 2 + share).await;
                 pause = (pause * 2).min(RETRY.1);
@@ -119,7 +118,7 @@ impl Server {
         }
     }
 
-    /// Waits for the next heartbeat, or for a failure, and reads resets meanwhile.
+    /// Waits for the next heartbeat or for a failure. Reads resets meanwhile.
     async fn pause(&mut self) {
         let mut left = INTERVAL;
         while !left.is_zero() {
@@ -136,7 +135,7 @@ impl Server {
         }
     }
 
-    /// Reads how many servers share the store: those that start together learn of each other before its first outage.
+    /// Reads how many servers share the store, so that servers that start together have the number before its first outage.
     async fn count_servers(&mut self) {
         let Some(connection) = &mut self.connection else { return };
         let key = servers_key(&self.store);
@@ -169,8 +168,8 @@ impl Server {
         (self.put_keys)(seed, self.resets.clone());
     }
 
-    /// Writes the layout again if the store has lost it, as every decision does. A server that starts meanwhile writes another secret,
-    /// and the servers from before count in keys that it does not know.
+    /// Writes the layout again if the store has lost it, as every decision does. If a server starts before that, it writes another secret,
+    /// and earlier servers count in keys that it does not know.
     async fn keep_layout(&mut self) {
         let (Some(connection), Some(node)) = (&mut self.connection, self.store.nodes.of(0)) else { return };
         match self.store.keep_layout(connection, &node).await {
@@ -180,7 +179,7 @@ impl Server {
         }
     }
 
-    /// Agrees with other servers on the resets of rules. Those known stay in force if that fails.
+    /// Agrees with other servers on the resets of rules. If that fails, the known resets stay in force.
     async fn read_resets(&mut self) {
         let Some(connection) = &mut self.connection else { return };
         match self.store.agree_on_resets(connection, &self.resets).await {
@@ -193,7 +192,7 @@ impl Server {
         }
     }
 
-    /// Reads which node has which hash slots, if the store is a cluster. The map stays as it is if that fails.
+    /// Reads which node has which hash slots, if the store is a cluster. If that fails, the map stays as it is.
     async fn read_hash_slots(&self) {
         let limit = self.store.settings.timeout.max(ATTEMPT);
         if let Err(error) = self.store.read_hash_slots(limit).await {
@@ -241,7 +240,7 @@ impl Server {
         cmd("INFO").arg("replication").arg("memory").query_async(connection).await
     }
 
-    /// Tries to reach the nodes that are not available.
+    /// Tries to reach the unavailable nodes.
     async fn reach_nodes(&mut self) {
         self.read_hash_slots().await;
         for node in &self.store.nodes.now().nodes {
@@ -254,19 +253,19 @@ impl Server {
             }
         }
         if self.store.is_cluster && self.store.nodes.of(0).is_some_and(|node| node.is_available()) {
-            // The others still count this server.
+            // Until this succeeds, the others still count this server.
             let _ = self.register_again().await;
         }
     }
 
-    /// Reaches a node, and calls the script there in the time that decisions have.
+    /// Reaches a node, and calls the script there within the time limit of decisions.
     async fn attempt(&mut self, node: &Node) -> Result<(), RedisError> {
         let limit = self.store.settings.timeout.max(ATTEMPT);
         let mut connection = self.store.connection(node, limit).await?;
         let Some(group) = self.store.nodes.now().group_of(node) else {
             return cmd("PING").query_async(&mut connection).await;
         };
-        // A call that has to write, so that a replica or a full store fails it. The first one may be slow: it loads the script.
+        // The call has to write, so that it fails on a replica or a full store. The first may be slow, as it loads the script.
         let (batch, run) = (Batch::default(), self.store.store_run(&mut connection).await?);
         match self.store.evaluate(&mut connection, group, &run, &batch, false).await {
             Err(error) if error.code() == Some("TIDEGATELAYOUT") => {
@@ -286,7 +285,7 @@ impl Server {
         Ok(())
     }
 
-    /// Adopts the secret that another server has written to a store which was lost and started anew.
+    /// Adopts the secret that another server has written after the store was lost and started anew.
     async fn adopt_layout(
         &mut self,
         connection: &mut MultiplexedConnection,
@@ -302,7 +301,7 @@ impl Server {
         Ok(())
     }
 
-    /// Signs, once more with another connection if the present one has ended.
+    /// Writes a heartbeat. Tries again with another connection if the present one has ended.
     async fn register_again(&mut self) -> Result<(), RedisError> {
         let had_connection = self.connection.is_some();
         let Err(error) = self.sign().await else { return Ok(()) };
@@ -352,7 +351,7 @@ impl Server {
     async fn leave(&mut self) {
         let Some(connection) = &mut self.connection else { return };
         let key = servers_key(&self.store);
-        // A store that is gone forgets the server after a while.
+        // If the store is gone, it forgets the server after a while.
         let _: Result<u32, RedisError> = cmd("ZREM").arg(&key).arg(&self.name).query_async(connection).await;
     }
 }
@@ -362,7 +361,7 @@ fn servers_key(store: &Inner) -> String {
     format!("{}servers", store.key_prefix(0))
 }
 
-/// A random number; zero in the unlikely case that the operating system has none.
+/// A random number. Zero in the unlikely case that the operating system returns none.
 fn random() -> u64 {
     getrandom::u64().unwrap_or(0)
 }

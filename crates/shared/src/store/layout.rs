@@ -1,10 +1,10 @@
-//! What the servers of a store agree on.
+//! The layout that the servers of a store agree on.
 
 use crate::script::LAYOUT_VERSION;
 use std::fmt::Write as _;
 use tidegate_core::store::Seed;
 
-/// What the servers of a store agree on.
+/// The layout that the servers of a store agree on.
 pub(super) struct Layout {
     /// Value of the key of the layout: its version and the secret.
     pub(super) text: String,
@@ -17,7 +17,7 @@ impl Layout {
         Self { text: layout(&seed), seed }
     }
 
-    /// One found in a store; none if it is of another version.
+    /// The layout found in a store. None if its version is another one.
     pub(super) fn of(found: &str) -> Option<Self> {
         seed(found).map(Self::new)
     }
@@ -32,10 +32,10 @@ pub(super) fn layout(seed: &Seed) -> String {
     text
 }
 
-/// The secret in it, if it is of this version.
+/// The secret in the value. None if its version is another one.
 pub(super) fn seed(layout: &str) -> Option<Seed> {
     let fields = layout.strip_prefix(&format!("tidegate {LAYOUT_VERSION} "))?;
-    // The epoch may follow.
+    // An epoch may follow.
     let digits = fields.split_once(' ').map_or(fields, |(digits, _)| digits);
     // The parser of numbers would accept a sign.
     let is_complete = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -1,4 +1,4 @@
-//! The leasing thread: sends the requests for credits that are due, and passes the responses to the holders.
+//! The leasing thread: sends requests for credits that are due, and passes the responses to the holders.
 
 use super::{
     SharedStore,
@@ -17,16 +17,16 @@ use tidegate_core::{clock::Clock, limit::Timestamp};
 use tidegate_threads::{BackgroundThread, Priority, StartError, StoppableThread};
 use tokio::{sync::oneshot, task::JoinSet};
 
-/// Interval between two looks for requests that are due: that of the most frequent reports.
+/// Interval between two looks for due requests: as often as the most frequent reports.
 const INTERVAL: Duration = Duration::from_millis(2);
 
 /// Interval between two looks while there are no holders.
 const IDLE_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Requests of one call of the script, which occupies the store for some 20 microseconds each.
+/// The most requests of one call of the script. Each occupies the store for some 20 microseconds.
 const REQUESTS_MAX: usize = 32;
 
-/// Starts the thread. Without leases it drops denials that have ended. Its end releases all credits.
+/// Starts the thread. Without leases, it only drops denials that have ended. When it ends, it releases all credits.
 pub fn start_leasing(store: &SharedStore, clock: &Arc<dyn Clock>) -> Result<StoppableThread, StartError> {
     let inner = Arc::clone(&store.0);
     let holders = Arc::clone(&inner.holders);
@@ -53,17 +53,17 @@ struct Lessee {
 }
 
 impl Lessee {
-    /// Sends what is due. Returns the pause until the next step.
+    /// Sends the requests that are due. Returns the pause until the next step.
     async fn step(&mut self) -> Duration {
         if self.holders.is_empty() {
             return IDLE_INTERVAL;
         }
         if !self.store.leases() {
-            // No requests: nothing is leased.
+            // Nothing is leased, and no request is due.
             self.holders.due(Holders::now());
             return PAUSE;
         }
-        // Without a connection nothing is taken from the holders: their credits are spent to the end.
+        // Without a connection, the holders keep their due requests, and spend their credits to the end.
         let Ok(connection) = self.connection.get().await else { return PAUSE };
         let due = self.holders.due(Holders::now());
         if due.is_empty() {
@@ -84,12 +84,12 @@ impl Lessee {
         if !due.is_empty()
             && let Ok(connection) = self.connection.get().await
         {
-            // A store that is gone counts them as spent.
+            // If the store is gone, it counts them as spent.
             let _ = self.send(&connection, due).await;
         }
     }
 
-    /// Sends requests, all at once; an error if a call has failed.
+    /// Sends all requests at once. An error if a call has failed.
     async fn send(&self, connection: &Connection, mut due: Vec<DueRequest>) -> Result<(), RedisError> {
         self.holders.counts().events.add(LeaseEvent::Request, due.len() as u64);
         let mut calls = JoinSet::new();

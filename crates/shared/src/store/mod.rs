@@ -1,11 +1,11 @@
-//! The way to the store: connections, batches of calls, deadlines, and what follows when it fails.
+//! The client of the store: connections, batches of calls, deadlines, and what follows when it fails.
 //!
 //! Invariants:
 //!
 //! - A call ends by its deadline, with the store's verdict or with a failure.
-//! - Nothing is sent twice, except where the store has stated that it did not run the first (NOSCRIPT, MOVED, ASK, TRYAGAIN), or
-//!   under a token that makes the second harmless (hits that are taken back).
-//! - While a node is unavailable, calls to it fail at once, and one thread alone tries to reach it.
+//! - Nothing is sent twice, unless the store has stated that it did not run the first (NOSCRIPT, MOVED, ASK, TRYAGAIN), or a token makes
+//!   the second harmless (hits that are taken back).
+//! - While a node is unavailable, calls to it fail at once, and only one thread tries to reach it.
 
 mod address;
 mod batches;
@@ -66,14 +66,14 @@ use tidegate_core::{
 };
 use tokio::sync::oneshot;
 
-/// A shared store. Clones are the same one.
+/// A shared store. Clones share it.
 #[derive(Clone)]
 pub struct SharedStore(Arc<Inner>);
 
 /// State of the store, for operators.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Health {
-    /// Whether decisions are made there, by all nodes of a cluster.
+    /// Whether decisions are made in it; in a cluster, by all nodes.
     pub is_available: bool,
     /// Its nodes, and how many of them decide.
     pub nodes: u32,
@@ -84,7 +84,7 @@ pub struct Health {
 }
 
 impl SharedStore {
-    /// The decision on a request of a peer, by the deadline of the settings or that of its caller. `now` is the time of this machine.
+    /// The decision on a request of a peer, by the deadline of the settings or the caller's. `now` is the time of this machine.
     pub async fn decide(
         &self,
         request: &RemoteRequest<'_>,
@@ -108,7 +108,8 @@ impl SharedStore {
         let remote = request;
         let request = EncodedRequest::new(remote, now).ok_or(Failure::TooLarge)?;
         let timeout = inner.settings.timeout.min(wait_max);
-        // The slots of a request without a response have to be released, and its reservations ended, as its hits in several groups.
+        // If there is no response, slots of the request have to be released and its reservations ended, as hits in several groups have to
+        // be taken back.
         let Some(group) = request.group().filter(|_| !request.takes_tickets()) else {
             return parts::decide(inner, remote, &request, (peer, timeout)).await;
         };
@@ -120,7 +121,7 @@ impl SharedStore {
             // The link has ended with its runtime.
             Ok(Err(_)) => Err(Failure::Failed),
             Err(_) => {
-                // A caller in a hurry is no sign of a slow store.
+                // A short deadline of the caller is no sign of a slow store.
                 if timeout == inner.settings.timeout {
                     inner.no_response(&node, &format_args!("in {} ms", timeout.as_millis()));
                 }
@@ -129,12 +130,12 @@ impl SharedStore {
         }
     }
 
-    /// Completes when nothing is under way that goes on without its caller, such as the release of slots.
+    /// Completes when no work goes on without its caller, such as a release of slots.
     pub async fn finished(&self) {
         self.0.unfinished.none().await;
     }
 
-    /// Counts the releases and ends that are under way as lost; returns their number. The process ends now.
+    /// Counts releases and ends in progress as lost, and returns their number. Call it when the process ends.
     pub fn lose_releases(&self) -> u64 {
         let lost = self.0.releases.load(Ordering::Relaxed) as u64;
         if lost > 0 {
@@ -143,19 +144,19 @@ impl SharedStore {
         lost
     }
 
-    /// The number of the peer with this address, to which the work that it causes counts.
+    /// The number of the peer with this address. The work that the peer causes counts for it.
     pub fn peer_id(&self, address: &str) -> PeerId {
         self.0.peers.of(address)
     }
 
-    /// Takes back what the store has charged for a request of a peer that it admitted and that local counters have denied.
+    /// Takes back what the store has charged for a request of a peer, if the store admitted it and local counters have denied it.
     pub fn take_back(&self, request: &RemoteRequest<'_>, peer: PeerId, verdict: &Verdict, now: Timestamp) {
         if let (Code::Ok, Some(encoded)) = (verdict.code, EncodedRequest::new(request, now)) {
             parts::take_back(&self.0, request, &encoded, peer, verdict);
         }
     }
 
-    /// The decision while the store does not decide; none if the call fails.
+    /// The decision if the store does not decide. None if the call fails.
     pub fn without_store(&self) -> Option<WithoutStore> {
         Some(match self.0.settings.on_failure {
             OnFailure::Deny => WithoutStore::Deny,
@@ -167,17 +168,17 @@ impl SharedStore {
         })
     }
 
-    /// Whether calls fail while the store does not decide.
+    /// Whether calls fail if the store does not decide.
     pub fn fails_calls(&self) -> bool {
         self.0.settings.on_failure == OnFailure::Error
     }
 
-    /// Whether it is a cluster, which needs the groups of counters.
+    /// Whether it is a cluster, in which counters need their groups.
     pub fn is_cluster(&self) -> bool {
         self.0.is_cluster
     }
 
-    /// The secret of the keys in the store. Another one may be adopted later: see [`start_keeper`].
+    /// The secret of the keys in the store. It may change later: see [`start_keeper`].
     pub fn seed(&self) -> Seed {
         self.0.layout.load().seed.clone()
     }
@@ -192,7 +193,7 @@ impl SharedStore {
         self.0.has_joined()
     }
 
-    /// Its state.
+    /// The state of the store.
     pub fn health(&self) -> Health {
         let Self(inner) = self;
         let topology = inner.nodes.now();
@@ -207,7 +208,7 @@ impl SharedStore {
         }
     }
 
-    /// The credits and denials of this server; denials alone if nothing is leased.
+    /// The credits and denials of this server; only denials if nothing is leased.
     #[inline]
     pub fn holders(&self) -> &Holders {
         &self.0.holders
@@ -218,7 +219,7 @@ impl SharedStore {
         &self.0.counts
     }
 
-    /// A reply from which no decision follows: the store and this server differ in their arithmetic.
+    /// Notes a reply from which no decision follows: the arithmetic of the store and of this server differ.
     pub fn disagreed(&self, error: &ReplyError) {
         self.0.counts.calls.count(CallResult::Unusable);
         tracing::error!(%error, "a reply of the shared store is not used");

@@ -14,17 +14,18 @@ use tidegate_core::{
     sync::{ArcSwap, Mutex},
 };
 
-/// Connections of all workers to one node. Fewer workers have one each; more would cost the store more than they need.
+/// The most connections of all workers to one node. Up to as many workers have one each; more connections would cost the store more than
+/// they gain.
 const CONNECTIONS_MAX: usize = 8;
 
 /// A node that decides.
 pub(super) struct Node {
     /// Distinguishes the nodes of one process.
     pub(super) number: u64,
-    /// Host and port of a node of a cluster; none for a store that is no cluster.
+    /// Host and port of a node of a cluster. None if the store is not a cluster.
     pub(super) address: Option<(String, u16)>,
     is_available: AtomicBool,
-    /// Times that it became unavailable: connections made before are closed.
+    /// Number of times that it became unavailable. Connections from before are closed.
     outages: AtomicU64,
     /// Calls without a response, since the last response.
     without_response: AtomicU32,
@@ -54,7 +55,7 @@ impl Node {
         })
     }
 
-    /// The connection of workers with this number; workers beyond [`CONNECTIONS_MAX`] share those of others.
+    /// The connection of the worker with this number. Workers beyond [`CONNECTIONS_MAX`] share connections.
     pub(super) fn connection_of(&self, worker: usize) -> &tokio::sync::Mutex<Option<Connection>> {
         &self.connections[worker % CONNECTIONS_MAX]
     }
@@ -64,7 +65,7 @@ impl Node {
         self.is_available.load(Ordering::Relaxed)
     }
 
-    /// Times that it became unavailable.
+    /// Number of times that it became unavailable.
     pub(super) fn outages(&self) -> u64 {
         self.outages.load(Ordering::Relaxed)
     }
@@ -74,14 +75,14 @@ impl Node {
         connection.outages == self.outages()
     }
 
-    /// Marks it as unavailable; false if it was before.
+    /// Marks it as unavailable. False if it already was.
     pub(super) fn fail(&self) -> bool {
         let was_available = self.is_available.swap(false, Ordering::Relaxed);
         self.outages.fetch_add(u64::from(was_available), Ordering::Relaxed);
         was_available
     }
 
-    /// Notes the reason of a failure; false if it is the last one.
+    /// Notes the reason of a failure. False if it is the same as the last.
     pub(super) fn fails_for(&self, reason: String) -> bool {
         let mut last = self.reason.lock();
         let is_other = *last != reason;
@@ -89,14 +90,14 @@ impl Node {
         is_other
     }
 
-    /// Marks it as available; false if it was before.
+    /// Marks it as available. False if it already was.
     pub(super) fn recover(&self) -> bool {
         self.responded();
         self.reason.lock().clear();
         !self.is_available.swap(true, Ordering::Relaxed)
     }
 
-    /// Counts a call without a response; the number of them in a row.
+    /// Counts a call without a response. Returns how many there were in a row.
     pub(super) fn no_response(&self) -> u32 {
         self.without_response.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -117,10 +118,10 @@ impl fmt::Display for Node {
     }
 }
 
-/// All nodes, and which of them has each group of counters.
+/// All nodes, and the node of each group of counters.
 pub(super) struct Nodes {
     now: ArcSwap<Topology>,
-    /// Held while the topology is replaced.
+    /// Locked while the topology is replaced.
     changing: Mutex<()>,
 }
 
@@ -164,13 +165,13 @@ impl Nodes {
         nodes
     }
 
-    /// A cluster of which no node is known yet.
+    /// A cluster without known nodes.
     pub(super) fn unknown_cluster() -> Self {
         let topology = Topology { nodes: Vec::new(), owners: Some(vec![None; usize::from(GROUPS)]) };
         Self { now: ArcSwap::from_pointee(topology), changing: Mutex::new(()) }
     }
 
-    /// The nodes now.
+    /// The current topology.
     pub(super) fn now(&self) -> Arc<Topology> {
         Arc::clone(&self.now.load())
     }
@@ -197,7 +198,7 @@ impl Nodes {
         self.now.store(Arc::new(Topology { nodes: nodes.collect(), owners: Some(map.owners) }));
     }
 
-    /// The node at this address, which has a group now if `group` is given. It need not have been known before.
+    /// The node at this address, which may be a new one. If `group` is given, the node has this group now.
     pub(super) fn at(&self, address: (String, u16), group: Option<u16>) -> Arc<Node> {
         let _changing = self.changing.lock();
         let before = self.now();
@@ -217,7 +218,7 @@ impl Nodes {
     }
 }
 
-/// The address of a node, with the user, the password and the certificates of the cluster's first one.
+/// The address of a node, with the user, the password and the certificates of the cluster's first address.
 pub(super) fn of_cluster(seed: &ConnectionInfo, (host, port): &(String, u16)) -> ConnectionInfo {
     use redis::ConnectionAddr::{Tcp, TcpTls};
     let address = match seed.addr() {

@@ -1,6 +1,6 @@
-//! Decisions on counters of several groups: all parts at once, then hits taken back where another part denied.
+//! Decisions on counters of several groups: all parts at once. Hits are then taken back if another part denied.
 //!
-//! A request is dropped at any time: what its parts have charged is then taken back, once they have responded.
+//! A request may be dropped at any time. What its parts have charged is then taken back once they have responded.
 
 use super::{
     batches::{Call, Links, Task},
@@ -16,10 +16,10 @@ use tidegate_core::{limit::Code, limiter::RemoteRequest};
 use tidegate_counts::Attempt;
 use tokio::sync::oneshot;
 
-/// Pauses between attempts to take hits back or to release slots, the first and the longest.
+/// Pauses between attempts to take back hits or to release slots: the first and the longest.
 const UNDO_PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// The number of these attempts.
+/// The number of such attempts.
 pub(super) const UNDO_ATTEMPTS: u32 = 64;
 
 type Response = Result<Verdict, Failure>;
@@ -30,7 +30,7 @@ struct Pending {
     peer: PeerId,
     parts: Vec<Part>,
     responses: Vec<oneshot::Receiver<Response>>,
-    /// Of the first parts.
+    /// Verdicts on the first of the parts.
     verdicts: Vec<Response>,
     /// Hits that the request gives back if all parts admit it, by group.
     give_back: Vec<(u16, EncodedRequest)>,
@@ -61,7 +61,7 @@ pub(super) async fn decide(
     let (store_of_parts, verdicts) = (Arc::clone(store), Vec::new());
     let mut pending = Pending { store: store_of_parts, peer, parts, responses, verdicts, give_back };
     if tokio::time::timeout(timeout, pending.respond()).await.is_err() {
-        // A caller in a hurry is no sign of a slow store.
+        // A short deadline of the caller is no sign of a slow store.
         let late = pending.parts.get(pending.verdicts.len()).filter(|_| timeout == store.settings.timeout);
         if let Some(node) = late.and_then(|part| store.nodes.of(part.group)) {
             store.no_response(&node, &format_args!("in {} ms", timeout.as_millis()));
@@ -81,8 +81,8 @@ pub(super) async fn decide(
     Ok(verdict)
 }
 
-/// Takes back what the store has charged for a request that it admitted and that local counters have denied. Hits of a counter
-/// with leases stay until they expire.
+/// Takes back what the store has charged for a request, if the store admitted it and local counters have denied it. Hits of a counter with
+/// leases stay until they expire.
 pub(super) fn take_back(
     store: &Arc<Inner>,
     remote: &RemoteRequest<'_>,
@@ -97,7 +97,7 @@ pub(super) fn take_back(
 }
 
 impl Pending {
-    /// Waits for the rest of the responses.
+    /// Waits for the remaining responses.
     async fn respond(&mut self) {
         for response in &mut self.responses[self.verdicts.len()..] {
             // A link that has ended sends no response.
@@ -106,7 +106,7 @@ impl Pending {
     }
 }
 
-/// Takes back what was charged, unless all of the request was decided. What it gives back is given back if no part denied it.
+/// Takes back what was charged, unless the whole request was decided. Hits that it gives back are given back if no part denied it.
 impl Drop for Pending {
     fn drop(&mut self) {
         if self.parts.is_empty() || tokio::runtime::Handle::try_current().is_err() {
@@ -143,7 +143,7 @@ impl Drop for Pending {
     }
 }
 
-/// Gives hits back in the background. Lost, they stay charged.
+/// Gives hits back in the background. If that fails, they stay charged.
 fn spawn_give_back(store: &Arc<Inner>, group: u16, peer: PeerId, request: EncodedRequest) {
     let (reply, response) = oneshot::channel();
     Links::send(store, Call::new(group, Task::Decide { request, peer, reply }));
@@ -154,7 +154,7 @@ fn spawn_give_back(store: &Arc<Inner>, group: u16, peer: PeerId, request: Encode
     });
 }
 
-/// Takes hits back in the background. They stay charged if that does not succeed in about a minute, or if there is too much such work.
+/// Takes back hits in the background. They stay charged if that does not succeed in about a minute, or if there is too much such work.
 pub(super) fn spawn_undo(store: &Arc<Inner>, group: u16, peer: PeerId, undo: Undo) {
     let command = token().map(|token| undo.command(token));
     let work = |command: &Command| store.unfinished.begin_bounded(peer, command.counters.len());
@@ -170,7 +170,7 @@ pub(super) fn spawn_undo(store: &Arc<Inner>, group: u16, peer: PeerId, undo: Und
     });
 }
 
-/// Sends a command until the store has done it; returns what it counted, none if it is not done after so many attempts. The first is sent at
+/// Sends a command until the store has run it. Returns the number that it counted; none if all attempts fail. The first attempt is sent at
 /// once, before calls that are made later.
 pub(super) fn until_done(
     store: &Arc<Inner>,
@@ -195,7 +195,7 @@ pub(super) fn until_done(
     }
 }
 
-/// A random number, which no other undo has.
+/// A random number that no other undo has.
 fn token() -> Option<u128> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).ok()?;

@@ -1,4 +1,4 @@
-//! The thread that sends requests for parts of quota, and passes the grants on.
+//! The thread that sends requests for parts of quota, and passes on the grants.
 
 use super::{SharedStore, connection::Connection, inner::Inner, side_connection::SideConnection};
 use crate::{
@@ -11,10 +11,10 @@ use tidegate_core::{clock::Clock, store::Key};
 use tidegate_threads::{BackgroundThread, Priority, StartError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Requests of one call of the script, which occupies the store for some 50 microseconds each, fewer in a batch.
+/// The most requests of one call of the script. Each occupies the store for some 50 microseconds, or less in a batch.
 const REQUESTS_MAX: usize = 32;
 
-/// Where requests are sent to. Those to a thread that has ended are dropped.
+/// The sender of requests. Requests to a thread that has ended are dropped.
 #[derive(Clone, Debug)]
 pub struct PartCalls(UnboundedSender<Vec<PartCall>>);
 
@@ -25,7 +25,7 @@ pub struct PartThread {
 }
 
 impl PartCalls {
-    /// Sends requests. One that fails has no response: the next one of its counter is newer.
+    /// Sends requests. A failed request gets no response; the next request for its counter is newer.
     pub fn send(&self, calls: Vec<PartCall>) {
         if !calls.is_empty() {
             let _ = self.0.send(calls);
@@ -34,7 +34,7 @@ impl PartCalls {
 }
 
 impl PartThread {
-    /// Starts the thread, which passes on each grant with the key of its counter and the number of its request.
+    /// Starts the thread. It passes on each grant with the key of its counter and the number of its request.
     pub fn start(
         store: &SharedStore,
         clock: &Arc<dyn Clock>,
@@ -49,13 +49,13 @@ impl PartThread {
 
     /// Ends the thread.
     pub fn stop(self) {
-        // An empty list ends it: others may still hold the sender.
+        // An empty list ends the thread: others may still have the sender.
         let _ = self.calls.send(Vec::new());
         self.thread.join();
     }
 }
 
-/// Sends the requests that are received, until an empty list is.
+/// Sends the requests that are received, until an empty list ends it.
 async fn answer(
     store: &Arc<Inner>,
     clock: &dyn Clock,
@@ -88,7 +88,7 @@ async fn send(
     let now = clock.now();
     let mut reply = store.request_parts(&mut commands, &run, calls, now).await?;
     if reply.is_empty() {
-        // A call for nothing begins the epoch.
+        // A call without requests begins the epoch.
         store.evaluate(&mut commands, 0, &run, &Batch::default(), false).await?;
         reply = store.request_parts(&mut commands, &run, calls, now).await?;
     }

@@ -1,8 +1,8 @@
-//! Releases of slots of requests in flight, and ends of reservations. Every server of the store makes them, by their ticket.
+//! Releases of slots of requests in flight, and ends of reservations. Every server of the store can make them with the ticket.
 //!
-//! A release of all hits of a slot is repeated until the store has made it, for about a minute, and so is an end: a second one changes
-//! nothing. A release of a part of the hits is not repeated, since the store may have made it. What a lost one would have closed ends at its
-//! deadline.
+//! A release of all hits of a slot, and an end, are repeated for about a minute until the store has run them: a second one changes nothing.
+//! A release of a part of the hits is not repeated, since the store may have run it. If one is lost, its slots and reservations end at
+//! their deadlines.
 
 use super::{
     SharedStore,
@@ -22,7 +22,7 @@ use std::{
 use tidegate_core::{limit::Hits, limiter::SlotRelease, store::Key};
 use tokio::{runtime::Handle, task::JoinHandle};
 
-/// What has become of a release.
+/// The result of a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Closed {
     /// Slots that were held, and those that were not.
@@ -42,8 +42,8 @@ pub enum Closed {
 }
 
 impl SharedStore {
-    /// Releases slots and ends reservations for a peer. Returns once the store has, or at the deadline of decisions; releases go on then.
-    /// `count` is called with what has become of each.
+    /// Releases slots and ends reservations for a peer. Returns when the store has done so, or at the deadline of decisions; releases then
+    /// go on. Calls `count` with each result.
     pub async fn release(
         &self,
         releases: &[SlotRelease],
@@ -54,7 +54,7 @@ impl SharedStore {
             releases.iter().flat_map(|release| self.0.start_releases(release, peer, &count)).collect();
         let all = async {
             for release in started {
-                // One that panicked has released nothing.
+                // A release that panicked has released nothing.
                 let _ = release.await;
             }
         };
@@ -79,7 +79,7 @@ pub(super) fn by_group(counters: &[(u16, Key)]) -> BTreeMap<u16, Vec<Key>> {
     groups
 }
 
-/// A release that is under way. Dropped before it is done, also with its runtime, it is lost.
+/// A release in progress. It is lost if it is dropped before it is done, for example with its runtime.
 struct UnderWay {
     store: Arc<Inner>,
     is_done: bool,
@@ -87,7 +87,7 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    /// None if there is too much work; the release is lost then.
+    /// Begins a release. None if there is too much work: the release is then lost.
     fn begin(store: &Arc<Inner>, peer: PeerId, counters: usize) -> Option<Self> {
         let Some(work) = store.unfinished.begin_bounded(peer, counters) else {
             store.counts.events.count(StoreEvent::LostRelease);
@@ -97,7 +97,7 @@ impl UnderWay {
         Some(Self { store: Arc::clone(store), is_done: false, _work: work })
     }
 
-    /// It is done.
+    /// Notes that it is done.
     fn end(mut self) {
         self.is_done = true;
     }
@@ -120,7 +120,7 @@ impl Inner {
         count: &(impl Fn(Closed) + Clone + Send + 'static),
     ) -> Vec<JoinHandle<()>> {
         let SlotRelease { id, hits, slots, reserved } = release;
-        // No slot has this id, and no request so many counters.
+        // No slot has this id, and no request has so many counters.
         if *id == 0 || slots.len() + reserved.len() > COUNTERS_MAX {
             return Vec::new();
         }
@@ -135,7 +135,7 @@ impl Inner {
                     false => Closed::Reservations { ended: closed, unknown },
                 });
             };
-            // A repeated release of a part would release more.
+            // A second release of a part would release more.
             let (command, attempts) = match hits {
                 _ if !are_slots => (Command::end(*id, *hits, keys), UNDO_ATTEMPTS),
                 Hits::GiveBack(hits) => (Command::release(*id, Some(hits.get()), keys), 1),
@@ -146,7 +146,7 @@ impl Inner {
         of_slots.chain(of_reservations).filter_map(start).collect()
     }
 
-    /// Starts a release; none if there are too many.
+    /// Starts a release. None if there are too many.
     fn start_release(
         self: &Arc<Self>,
         group: u16,
@@ -156,9 +156,9 @@ impl Inner {
         done: impl FnOnce(u64) + Send + 'static,
     ) -> Option<JoinHandle<()>> {
         let under_way = UnderWay::begin(self, peer, command.counters.len())?;
-        // Without a runtime it is lost.
+        // Without a runtime, the release is lost.
         let runtime = Handle::try_current().ok()?;
-        // It is sent before what is received after it, such as the next start of the same client.
+        // Sent before later calls, such as the next start of the same client.
         let closed = until_done(self, group, attempts, command);
         Some(runtime.spawn(async move {
             if let Some(closed) = closed.await {
@@ -168,7 +168,7 @@ impl Inner {
         }))
     }
 
-    /// Releases the slots that a request has perhaps taken and ends its reservations, to which the store did not respond.
+    /// Releases slots that a request may have taken, and ends its reservations, if the store has not responded to it.
     pub(super) fn release_of(self: &Arc<Self>, group: u16, peer: PeerId, request: &EncodedRequest) {
         for command in Command::close(request) {
             drop(self.start_release(group, peer, command, UNDO_ATTEMPTS, |_| {}));
@@ -182,8 +182,8 @@ mod tests {
     use crate::store::{OnFailure, SharedSettings, StoreTls};
     use std::time::Duration;
 
-    /// A store that does not respond keeps each of them for up to a minute, after its caller is gone. One client with many tickets, or with
-    /// long ones that it invented, had the ends of all others dropped.
+    /// If the store does not respond, each of them goes on for up to a minute after its caller is gone. One client with many tickets, or
+    /// with long invented ones, had the ends of all other clients dropped.
     #[test]
     fn releases_of_one_peer_leave_room_for_those_of_others_and_what_is_too_much_is_counted_as_lost() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -215,7 +215,7 @@ mod tests {
             (1..=20_000).for_each(|id| store.release_later(&release(id, 1), other, |_| {}));
             assert_eq!(state(), (20_005, 3));
         }
-        // Those that end with their runtime are lost, and make room.
+        // Releases that end with their runtime are lost, and make room.
         drop(runtime);
         assert_eq!(state(), (0, 20_008));
     }

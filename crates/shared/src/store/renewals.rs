@@ -1,8 +1,8 @@
-//! Renewals of slots of requests in flight and of reservations. Every server of the store makes them, by their ticket.
+//! Renewals of slots of requests in flight and of reservations. Every server of the store can make them with the ticket.
 //!
-//! A ticket is renewed as a whole or not at all by one call of the script. Where its counters are in several slots of a cluster, all of them are read
-//! first: only what ends between the two calls leaves the others renewed. A renewal is not repeated here: its caller waits for
-//! the result, and repeats it in time.
+//! A ticket is renewed as a whole or not at all, by one call of the script. If its counters are in several slots of a cluster, all of them
+//! are read first. A counter that ends between the two calls still leaves the others renewed. A renewal is not repeated here: its caller
+//! gets the result, and repeats it in time.
 
 use super::{SharedStore, batches::Links, failure::Failure, inner::Inner};
 use crate::{
@@ -16,7 +16,8 @@ use tidegate_core::{limit::Window, limiter::StoredRenewal, store::Key};
 type Named = [Vec<(Key, Window)>; 2];
 
 impl SharedStore {
-    /// Renews what a ticket names if it is all held, for a caller of this peer that waits up to `wait_max`; returns whether it is.
+    /// Renews everything that a ticket names if all of it is held. The caller of this peer waits up to `wait_max`. Returns whether all is
+    /// held.
     pub async fn renew(
         &self,
         renewal: &StoredRenewal,
@@ -31,7 +32,7 @@ impl SharedStore {
         let work = self.0.unfinished.begin_bounded(peer, counters).ok_or(Failure::Unavailable)?;
         let (store, [looks, renewals]) =
             (Arc::clone(&self.0), [true, renewal.is_peek()].map(|it| parts(renewal, it)));
-        // It is made although its caller does not wait any more.
+        // It is made even if its caller has given up.
         let renewed = tokio::spawn(async move {
             let _work = work;
             if looks.len() > 1 && !are_held(&store, looks).await? {
@@ -40,13 +41,13 @@ impl SharedStore {
             are_held(&store, renewals).await
         });
         let timeout = self.0.settings.timeout.min(wait_max);
-        // A task that panicked has renewed nothing, as far as is known.
+        // A task that panicked has probably renewed nothing.
         let in_time = tokio::time::timeout(timeout, renewed).await;
         in_time.map_or(Err(Failure::Timeout), |joined| joined.unwrap_or(Err(Failure::Failed)))
     }
 }
 
-/// What is to be renewed in counters of each group.
+/// The commands for the counters of each group.
 fn parts(renewal: &StoredRenewal, is_peek: bool) -> Vec<(u16, Command)> {
     let mut groups: BTreeMap<u16, Named> = BTreeMap::new();
     for (kind, named) in [renewal.slots(), renewal.reserved()].into_iter().enumerate() {
@@ -60,7 +61,7 @@ fn parts(renewal: &StoredRenewal, is_peek: bool) -> Vec<(u16, Command)> {
     groups.into_iter().map(command).collect()
 }
 
-/// Calls the script for all parts at once; returns whether all of them are held.
+/// Calls the script for all parts at once. Returns whether all of them are held.
 async fn are_held(store: &Arc<Inner>, parts: Vec<(u16, Command)>) -> Result<bool, Failure> {
     let send = |(group, command)| Links::command(store, group, Arc::new(command));
     let responses: Vec<_> = parts.into_iter().map(send).collect();

@@ -1,11 +1,11 @@
-//! What a store reports of itself: its clock and its replicas.
+//! What a store reports about its clock and its replicas.
 
 use super::{connect::field, inner::Inner};
 use std::sync::atomic::Ordering;
 use tidegate_core::{clock::Clock, limit::Timestamp};
 
 impl Inner {
-    /// Seconds by which the store's clock, which shows this time, is ahead of this server's.
+    /// Seconds by which the store's clock, which is at `of_store`, is ahead of this server's.
     pub(super) fn clock_offset(&self, of_store: Timestamp) -> i64 {
         let here = self.clock.now();
         let micros = (of_store.since(here).as_micros() as i64) - here.since(of_store).as_micros() as i64;
@@ -14,7 +14,7 @@ impl Inner {
     }
 }
 
-/// The number of replicas, and the bytes that the last of them has not received.
+/// The number of replicas, and the bytes that the most delayed replica has not received.
 pub(super) fn replication(info: &str) -> (u64, u64) {
     let number = |text: &str| text.trim().parse::<u64>().ok();
     let sent = field(info, "master_repl_offset").and_then(number).unwrap_or(0);

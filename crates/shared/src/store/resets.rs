@@ -1,8 +1,8 @@
 //! Resets by operators: of counters by their keys, and of all counters of a rule or a domain.
 //!
-//! The store has no list of a rule's counters. The time of the reset of a rule is kept in a hash, and is a part of the keys of its
-//! counters ([`SharedResets`]): servers read it every half second, and count in new keys from then on. If the store has lost it, they
-//! write what they know: all servers have to count in the same keys.
+//! The store has no list of a rule's counters. The time of a rule's reset is kept in a hash, and is part of the keys of the rule's counters
+//! ([`SharedResets`]). Servers read it every half second, and count in new keys afterwards. If the store has lost it, they write what they
+//! know, because all servers have to count in the same keys.
 
 use super::{SharedStore, batches::Links, failure::Failure, inner::Inner, releases::by_group};
 use crate::script::Command;
@@ -10,7 +10,7 @@ use redis::{RedisError, aio::MultiplexedConnection, cmd, pipe};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tidegate_core::{limiter::SharedResets, store::Key};
 
-/// Time limit of a reset, where that of a decision is shorter.
+/// Time limit of a reset if that of decisions is shorter.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 impl SharedStore {
@@ -19,8 +19,8 @@ impl SharedStore {
         SharedResets::clone(&self.0.resets.load())
     }
 
-    /// Resets counters, each with its group; returns how many there were. Credits of leases stay counted until they are reported
-    /// or expire. Denials that other servers keep end within a second.
+    /// Resets counters, each with its group. Returns how many there were. Credits of leases stay counted until they are reported or expire.
+    /// Denials that other servers keep end within a second.
     pub async fn reset(&self, counters: &[(u16, Key)]) -> Result<u64, Failure> {
         let Self(inner) = self;
         let groups = by_group(counters);
@@ -39,7 +39,7 @@ impl SharedStore {
         Ok(found)
     }
 
-    /// Resets all counters of a rule, or of the domain; returns all resets, which are to be put in force.
+    /// Resets all counters of a rule, or of the domain. Returns all resets, to be put in force.
     pub async fn reset_rule(&self, domain: &str, path: Option<&str>) -> Result<SharedResets, Failure> {
         let node = self.0.nodes.of(0).filter(|node| node.is_available()).ok_or(Failure::Unavailable)?;
         let timeout = self.0.settings.timeout.max(TIMEOUT);
@@ -86,7 +86,7 @@ impl Inner {
         Ok(found)
     }
 
-    /// Reads all resets. A field that this version does not read is left out.
+    /// Reads all resets. Fields that this version cannot read are left out.
     pub(super) async fn read_resets(
         &self,
         connection: &mut MultiplexedConnection,
@@ -102,13 +102,13 @@ impl Inner {
         Ok(resets)
     }
 
-    /// The key of the resets, which is in the first group of a cluster.
+    /// The key of the resets. In a cluster, it is in the first group.
     fn resets_key(&self) -> String {
         format!("{}resets", self.key_prefix(0))
     }
 }
 
-/// The field of a rule: the length of the domain, the domain, and the path, which is empty for all rules of the domain.
+/// The field of a rule: the length of the domain, the domain, and the path. The path is empty for all rules of the domain.
 fn field(domain: &str, path: &str) -> String {
     format!("{}:{domain}{path}", domain.len())
 }

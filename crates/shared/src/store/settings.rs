@@ -29,7 +29,7 @@ pub struct StoreTls {
     pub authorities: Option<Vec<u8>>,
     /// Certificate chain and private key of this server.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
-    /// Whether certificates of other names than the host's are accepted.
+    /// Whether certificates with other names than the host's are accepted.
     pub any_name: bool,
 }
 

@@ -1,13 +1,13 @@
-//! A connection beside those of decisions, for calls off the path of decisions.
+//! A connection beside those for decisions, for other calls.
 
 use super::{connection::Connection, inner::Inner};
 use redis::{ErrorKind, RedisError};
 use std::{sync::Arc, time::Duration};
 
-/// The shortest time limit of such a call, and the pause after one has failed.
+/// The shortest time limit of such a call, and the pause after a failed one.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
 
-/// The connection to the only node of a store, opened when it is used.
+/// The connection to the only node of a store, opened at its first use.
 pub(super) struct SideConnection {
     store: Arc<Inner>,
     open: Option<Connection>,
@@ -33,7 +33,7 @@ impl SideConnection {
         Ok(connection)
     }
 
-    /// Closes it, after an error.
+    /// Closes the connection after an error.
     pub(super) fn close(&mut self) {
         self.open = None;
     }

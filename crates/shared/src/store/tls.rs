@@ -1,5 +1,5 @@
-//! Connections to a store by TLS: its certificate is verified by authorities and by name, unless any name is accepted. A certificate
-//! that is itself among the authorities is accepted.
+//! Connections to a store by TLS. Its certificate is verified by authorities and by name, unless any name is accepted. A certificate that
+//! is itself among the authorities is accepted.
 
 use super::StoreTls;
 use redis::{ErrorKind, RedisError};

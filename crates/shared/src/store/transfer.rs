@@ -1,4 +1,4 @@
-//! Counters moved out of a store and into it, while no server uses it.
+//! Moves counters out of a store and into it while no server uses it.
 
 use super::{
     SharedSettings, StoreAddress,
@@ -23,13 +23,13 @@ use tidegate_core::{
     store::{Key, Seed},
 };
 
-/// Keys that are read or written at once.
+/// Number of keys that are read or written at once.
 const KEYS_AT_ONCE: usize = 500;
 
-/// Time that a key outlives its counter, as that of the script.
+/// A key outlives its counter by this time, as in the script.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// Reason why counters are not moved.
+/// The reason why counters are not moved.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
     /// The store cannot be used.
@@ -38,7 +38,7 @@ pub enum TransferError {
     /// The store failed.
     #[error("the store failed: {0}")]
     Store(#[from] RedisError),
-    /// A cluster, where the place of a counter depends on the request.
+    /// It is a cluster, in which the place of a counter depends on the request.
     #[error(
         "counters are not moved to or from a cluster: the slot of a counter follows from the entries of its requests"
     )]
@@ -60,21 +60,21 @@ pub enum TransferError {
     },
 }
 
-/// Numbers of counters that were moved, and that were not.
+/// Numbers of counters by what became of them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Moved {
-    /// Those that were moved.
+    /// Counters that were moved.
     pub counters: u64,
-    /// Those without hits that count now.
+    /// Counters without hits that count now.
     pub expired: u64,
-    /// Those that the store had already.
+    /// Counters that the store had already.
     pub present: u64,
-    /// Those of limits that a shared store cannot count.
+    /// Counters of limits that a shared store cannot count.
     pub not_shareable: u64,
-    /// Those whose state cannot be read.
+    /// Counters whose state cannot be read.
     pub damaged: u64,
-    /// The limits of those that a shared store cannot count, each with the reason and the number of its counters; the names of those that
-    /// cannot be read, up to [`NAMES_MAX`].
+    /// Number of counters for each limit that a shared store cannot count, with the reason, and names of counters that cannot be read: up
+    /// to [`NAMES_MAX`] entries.
     pub left_out: BTreeMap<String, u64>,
 }
 
@@ -86,7 +86,7 @@ impl Moved {
     }
 }
 
-/// Limits and names that are listed.
+/// The most limits and names that are listed.
 const NAMES_MAX: usize = 100;
 
 /// A store that no server uses.
@@ -95,7 +95,7 @@ pub struct Transfer {
     prefix: String,
     seed: Option<Seed>,
     now: Timestamp,
-    /// Number of keys of the store, counters or not.
+    /// Number of keys in the store, counters or not.
     keys: u64,
 }
 
@@ -142,7 +142,7 @@ impl Transfer {
         self.now
     }
 
-    /// Number of keys of the store, counters or not.
+    /// Number of keys in the store, counters or not.
     pub fn keys(&self) -> u64 {
         self.keys
     }
@@ -182,7 +182,7 @@ impl Transfer {
         }
     }
 
-    /// The values of these keys, without those that have expired since.
+    /// The values of these keys, without those that have expired.
     async fn values(&mut self, names: Vec<String>) -> Result<Vec<(String, Vec<u8>)>, TransferError> {
         let mut reads = pipe();
         names.iter().for_each(|name| _ = reads.cmd("GET").arg(name));
@@ -193,7 +193,7 @@ impl Transfer {
         Ok(names.into_iter().zip(values).filter_map(|(name, value)| Some((name, value?))).collect())
     }
 
-    /// Writes counters whose keys were made with this secret, unless the store has counters of these keys.
+    /// Writes counters whose keys were made with this secret. Skips counters that the store has already.
     pub async fn import(
         &mut self,
         secret: &Seed,
@@ -227,7 +227,7 @@ impl Transfer {
         Ok(moved)
     }
 
-    /// The value of a counter, and the time for which it is kept; none if it is empty.
+    /// The value of a counter, and the time for which it is kept. None if the counter is empty.
     fn value(
         &self,
         algorithm: &Algorithm,

@@ -1,15 +1,15 @@
-//! Work in the store that goes on when its caller is gone: releases, ends, hits taken back, renewals, calls whose responses decide what is
-//! taken back. It runs on the runtime of its caller, which lasts until all of it is done, or the drain has timed out.
+//! Work in the store that goes on after its caller has given up: releases, ends, hits taken back, renewals, and calls whose responses
+//! decide what is taken back. It runs on the runtime of its caller. The runtime lasts until all of it is done, or the drain has timed out.
 
 use crate::{FairBound, PeerId};
 use tokio::sync::watch;
 
-/// Counters in [bounded work](Unfinished::begin_bounded) at once. A store that does not respond has such work last for up to a minute, after
-/// its caller, and its connection, are gone. A piece of work takes 2 kB, and some hundred bytes for each of its counters: a ticket that a
-/// client invents names thousands.
+/// The most counters in [bounded work](Unfinished::begin_bounded) at once. If the store does not respond, such work lasts for up to a
+/// minute after its caller and its connection are gone. A piece of work takes 2 kB, and some hundred bytes for each of its counters. A
+/// ticket that a client invents may name thousands of counters.
 const COUNTERS_MAX: usize = 40_000;
 
-/// Counts the work that is not done.
+/// Counts the unfinished work.
 #[derive(Clone, Debug)]
 pub(super) struct Unfinished(watch::Sender<Pieces>);
 
@@ -20,11 +20,11 @@ struct Pieces {
     bound: FairBound,
 }
 
-/// A piece of work that is not done until this is dropped.
+/// A piece of work. It is done when this is dropped.
 #[must_use]
 pub(super) struct Work {
     unfinished: Unfinished,
-    /// Whose it is, with the number of its counters; none of work without a bound.
+    /// Its peer, and the number of its counters. None if the work has no bound.
     bounded: Option<(PeerId, usize)>,
 }
 
@@ -40,7 +40,8 @@ impl Unfinished {
         Work { unfinished: self.clone(), bounded: None }
     }
 
-    /// As [`Self::begin`], for work that a peer caused, with so many counters; none if there is too much of the peer, or in all.
+    /// Begins work as [`Self::begin`] does, which a peer caused and which has so many counters. None if there is too much work of the peer,
+    /// or in total.
     pub(super) fn begin_bounded(&self, peer: PeerId, counters: usize) -> Option<Work> {
         let begins = self.0.send_if_modified(|pieces| {
             let has_room = pieces.bound.has_room(peer, counters);
@@ -55,7 +56,7 @@ impl Unfinished {
 
     /// Completes when no work is left.
     pub(super) async fn none(&self) {
-        // The sender is here.
+        // The sender exists, so that this cannot fail.
         let _ = self.0.subscribe().wait_for(|pieces| pieces.number == 0).await;
     }
 }

@@ -19,10 +19,10 @@ pub(super) struct Conditions {
     pub(super) network: Network,
     /// Drift of a node's clock against the store's, in parts per million, either way.
     pub(super) drift_ppm_max: u64,
-    /// Of requests, those after which a node stops for a while, and those after which it is replaced.
+    /// Number of requests after one of which a node stops for a while, or is replaced.
     pub(super) pause_once_in: u64,
     pub(super) crash_once_in: u64,
-    /// Of requests, those that give hits back, and those that reset a counter.
+    /// Number of requests of which one gives hits back, or resets a counter.
     pub(super) give_back_once_in: u64,
     pub(super) reset_once_in: u64,
     /// Mean time between two failovers or restarts of the store; zero means none.
@@ -48,7 +48,7 @@ impl Conditions {
     /// With rules of these kinds. `loses_writes`: failovers may lose writes that the store acknowledged.
     pub(super) fn random(rng: &mut Rng, kinds: &[u64], loses_writes: bool) -> Self {
         let rules: Vec<Rule> = (0..rng.between(1, 2)).map(|_| Rule::random(rng, kinds)).collect();
-        // Where a lost write opened a window from the first hit, the exact limiter's window is not known any more.
+        // If a lost write opened a window from the first hit, the exact limiter's window is not known any more.
         let loses_writes = loses_writes && !rules.iter().any(Rule::is_from_first_hit);
         let nodes = rng.between(1, 8);
         let gap = rng.pick(&[1, 2, 4]) * MILLIS * nodes;

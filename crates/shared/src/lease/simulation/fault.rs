@@ -1,5 +1,5 @@
-//! Planted faults, by which the simulation shows that it finds them. Each alters the messages or fields of an operation before or after it:
-//! the operations themselves have no branch for it.
+//! Planted faults, which show that the simulation finds them. Each alters the messages or fields of an operation before or after it: the
+//! operations themselves have no branch for faults.
 
 use super::super::{
     Epoch, ExactDecision, Holder, LeaseRequest, LeaseResponse, Monotonic, SharedCounter, Terms,
@@ -21,7 +21,7 @@ pub(super) enum Fault {
     AcceptOldRequests,
     /// A node accepts responses to requests before its last one.
     AcceptOldResponses,
-    /// A node that was stopped spends credits beyond their end.
+    /// A node that was stopped spends credits after they have ended.
     IgnorePause,
     /// A node counts the validity of credits from the response on.
     ValidFromResponse,
@@ -33,7 +33,7 @@ pub(super) enum Fault {
     GiveBackClosesWindow,
     /// Exact decisions ignore outstanding credits.
     IgnoreCredits,
-    /// A node decides by a reading of its clock that it made before it was suspended, instead of one under the lock.
+    /// A node decides by a reading of its clock from before it was suspended, instead of a reading under the lock.
     DecideByStaleClock,
 }
 

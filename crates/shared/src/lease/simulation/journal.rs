@@ -34,7 +34,7 @@ struct Entry {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Journal {
     entries: Vec<Entry>,
-    /// Positions from which on entries before them are lost, and which.
+    /// Positions in `entries`, each with the entries before it that are lost from there on.
     losses: Vec<(usize, Vec<usize>)>,
 }
 
@@ -50,7 +50,7 @@ impl Journal {
         })
     }
 
-    /// The store lost all changes up to now of which `is_lost` is true.
+    /// Marks all changes up to now of which `is_lost` is true as lost by the store.
     pub(super) fn lose(&mut self, is_lost: impl Fn(usize, Change) -> bool) {
         let mut lost = Vec::new();
         for (index, entry) in self.entries.iter_mut().enumerate() {
@@ -70,7 +70,8 @@ impl Journal {
         lost.map(|entry| if let Change::Admitted { hits, .. } = entry.change { hits } else { 0 }).sum()
     }
 
-    /// The admissions that an exact limiter would have refused. Replays all changes to one exact limiter for each counter. From a loss on, it does not know the hits that were lost.
+    /// The admissions that an exact limiter would have refused. Replays all changes to one exact limiter for each counter. After a loss,
+    /// this limiter does not have the lost hits.
     pub(super) fn violations(&self, rules: &[Rule]) -> Vec<String> {
         let mut oracles: Vec<Oracle> = rules.iter().map(|rule| Oracle::new(rule.model.clone())).collect();
         let mut losses = self.losses.iter().peekable();
@@ -103,7 +104,7 @@ fn apply(oracle: &mut Oracle, entry: &Entry) {
     match entry.change {
         Change::Admitted { hits, .. } => oracle.take(hits, entry.at),
         Change::GivenBack { hits } => oracle.give_back(hits, entry.at),
-        // Of hits that count in part, some would be left by giving back as many as are used.
+        // Some hits count in part: to give back as many as are used would leave some.
         Change::Reset { left: 0 } => oracle.give_back(u64::MAX, entry.at),
         Change::Reset { left } => oracle.give_back(oracle.used(entry.at).saturating_sub(left), entry.at),
     }

@@ -28,7 +28,7 @@ impl Rule {
         (0..KINDS).map(|kind| Self::of(kind, limit, nanos, 8, limit)).collect()
     }
 
-    /// Of one of these kinds.
+    /// A random rule of one of these kinds.
     pub(super) fn random(rng: &mut Rng, kinds: &[u64]) -> Self {
         let nanos = rng.pick(&[200_000_000, 250_000_003, 300_000_000, 500_000_000, 1_000_000_000]);
         let limit = rng.between(3, 60) as u32;

@@ -22,8 +22,7 @@ pub(super) struct Store {
     copies_max: usize,
     /// For each holder, the write, the sequence number and the total of its reports.
     reports: BTreeMap<HolderKey, Vec<(u64, u64, u64)>>,
-    /// Nodes to which lost writes may have granted credits, with the sequence number and the total of the last report that was
-    /// not lost.
+    /// Nodes to which lost writes may have granted credits, with the sequence number and the total of their last report that is not lost.
     undeclared: BTreeMap<HolderKey, (u64, u64)>,
 }
 
@@ -122,7 +121,7 @@ impl Store {
         }
         journal.lose(|counter, change| match change {
             Change::Admitted { by: By::Store { write }, .. } => write > kept,
-            // Credits may have been granted for the room that it made.
+            // The store may have granted credits for the room that the change made.
             Change::GivenBack { .. } | Change::Reset { .. } => false,
             Change::Admitted { by: By::Node { holder, spent }, .. } => known
                 .get(&(counter, holder))

@@ -1,4 +1,4 @@
-//! Usefulness: the part of the hits of one exact limiter that leases admit, in any window of ten lease lengths.
+//! Usefulness: the hits that leases admit, as a part of the hits of one exact limiter, in any window of ten lease lengths.
 
 use super::{
     super::Settings,
@@ -51,7 +51,7 @@ fn with_gaps(rule: Rule, gaps: Vec<u64>) -> Conditions {
     }
 }
 
-/// Admissions of one limiter that gets all requests after the learning phase at once.
+/// Admissions of one limiter that gets all requests without delay, after the learning phase.
 fn exact(rule: &Rule, requests: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut state = State::EMPTY;
     let mut admitted = Vec::new();
@@ -113,7 +113,7 @@ fn of_a_flooded_counter_the_store_decides_few_requests() {
                 Conditions { length: 2 * SECOND, ..with_gaps(rule.clone(), vec![SECOND / 10_000; 2]) };
             let mut world = World::new(&conditions, Rng::of_seed(3));
             world.run();
-            // A lease length of learning precedes, in which the store is called for each.
+            // During the lease length of learning before, the store is called for each request.
             let learning = 200 * MILLIS;
             let from = START + learning;
             let after: Vec<_> = world.requests.iter().copied().filter(|&(at, _)| at > from).collect();

@@ -22,7 +22,7 @@ pub(super) struct World<'c> {
     conditions: &'c Conditions,
     rng: Rng,
     now: u64,
-    /// By time and number.
+    /// Ordered by time and number.
     queue: BinaryHeap<Reverse<(u64, u64)>>,
     events: BTreeMap<u64, Event>,
     events_made: u64,
@@ -154,7 +154,7 @@ impl<'c> World<'c> {
         self.events.insert(self.events_made, event);
     }
 
-    /// Whether something happens that happens once in so many times; never if that is zero.
+    /// Whether an event happens that has a chance of one in `once_in`. Never if that is zero.
     fn happens(&mut self, once_in: u64) -> bool {
         once_in > 0 && self.rng.once_in(once_in)
     }
@@ -260,7 +260,7 @@ impl<'c> World<'c> {
         }
     }
 
-    /// A reading of a thread that was suspended since.
+    /// A reading of a clock by a thread that was suspended afterwards.
     fn earlier_clock(&mut self, node: usize) -> Monotonic {
         let ago = self.rng.below(self.conditions.stale_max + 1);
         self.nodes[node].clock(self.now.saturating_sub(ago).max(START))

@@ -1,4 +1,4 @@
-//! A client as Envoy 1.40 is one: an instance with one bucket.
+//! A client that behaves as Envoy 1.40: an instance with one bucket.
 
 use super::super::{Assignment, Settings, StreamId, Usage};
 use crate::lease::simulation::rng::Rng;
@@ -6,10 +6,10 @@ use crate::lease::simulation::rng::Rng;
 pub(super) const MILLIS: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1_000 * MILLIS;
 
-/// The time between two reports, which Envoy does not let configure.
+/// The time between two reports, which is fixed in Envoy.
 pub(super) const INTERVAL: u64 = 5 * SECOND;
 
-/// What it does with requests.
+/// How it decides requests.
 #[derive(Clone, Copy, Debug)]
 enum Strategy {
     Deny,
@@ -28,7 +28,7 @@ pub(super) struct Client {
     usage: Usage,
     /// Requests per second.
     pub(super) demand: f64,
-    /// As many requests arrive at once.
+    /// Number of requests that arrive at once.
     pub(super) clump: u64,
     pub(super) admitted: u64,
 }
@@ -47,14 +47,14 @@ impl Client {
         }
     }
 
-    /// Requests that arrive in so much time.
+    /// Requests that arrive in `nanos`.
     pub(super) fn arrivals(&self, nanos: u64, rng: &mut Rng) -> u64 {
         let clumps = self.demand * nanos as f64 / SECOND as f64 / self.clump as f64;
         let chance = rng.below(1 << 30) as f64 / (1_u64 << 30) as f64;
         (clumps + chance).floor() as u64 * self.clump
     }
 
-    /// Decides requests; returns how many it admits, and whether the first of them made the bucket, which is reported at once.
+    /// Decides requests. Returns how many it admits, and whether the first of them made the bucket, which is then reported at once.
     pub(super) fn decide(&mut self, requests: u64, now: u64) -> (u64, bool) {
         if requests == 0 {
             return (0, false);
@@ -80,13 +80,13 @@ impl Client {
         (admitted, is_first)
     }
 
-    /// What it reports, if it has the bucket.
+    /// Its report, if it has the bucket.
     pub(super) fn report(&mut self) -> Option<Usage> {
         self.has_bucket.then(|| std::mem::take(&mut self.usage))
     }
 
-    /// Takes an assignment in. Only whole seconds of the life count; a bucket is another one only if its numbers or the nanoseconds of its
-    /// interval are others, and is then filled to the ratio of the former one.
+    /// Takes an assignment. Only whole seconds of the life count. The bucket is a new one only if its numbers or the nanoseconds of its
+    /// interval have changed. A new bucket is filled to the ratio of the former one.
     pub(super) fn act(&mut self, assignment: Assignment, now: u64) {
         if !self.has_bucket {
             return;

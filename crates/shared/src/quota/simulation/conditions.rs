@@ -17,7 +17,7 @@ pub(super) struct Conditions {
     pub(super) clients: usize,
     /// The most that a client may have of the limit.
     pub(super) share_max: Percent,
-    /// So many of the first clients are of one peer, and report what is not true.
+    /// Kind of false reports, and the number of clients that send them: the first ones, which are of one peer.
     pub(super) hostile: (Option<Hostility>, usize),
     /// Demand of all clients, in parts of the limit.
     pub(super) load: f64,
@@ -25,21 +25,21 @@ pub(super) struct Conditions {
     pub(super) direct: f64,
     /// Holders of leases, each of which demands a part of the limit.
     pub(super) holders: usize,
-    /// Share of the clients that has nine tenths of the demand.
+    /// Number of clients that have nine tenths of the demand.
     pub(super) hot: usize,
     pub(super) clump: u64,
     pub(super) length: u64,
-    /// The longest time on the way, either way.
+    /// The longest time that a message takes, either way.
     pub(super) delay_max: u64,
     /// Whether the connection acknowledges what is received.
     pub(super) acknowledges: bool,
-    /// Demand moves to other clients.
+    /// Time until demand moves to other clients.
     pub(super) move_gap: u64,
     pub(super) join_gap: u64,
     pub(super) kill_gap: u64,
-    /// Streams that end, and are noticed at once.
+    /// Time until a stream ends, which both sides notice at once.
     pub(super) close_gap: u64,
-    /// Streams on which nothing is received any more; both sides notice later.
+    /// Time until a stream stops carrying messages, which both sides notice later.
     pub(super) stall_gap: u64,
     pub(super) lost_report_gap: u64,
     pub(super) restart_gap: u64,
@@ -47,9 +47,9 @@ pub(super) struct Conditions {
     pub(super) down_max: u64,
     /// Whether a restart keeps the counters.
     pub(super) keeps_counters: bool,
-    /// What a process knows of the one before it.
+    /// What a process knows of the process before it.
     pub(super) memory: Memory,
-    /// The most that clients have where nothing is recorded.
+    /// The most that clients have if nothing is recorded.
     pub(super) unrecorded: Percent,
     /// The longest time until a record is written.
     pub(super) write_max: u64,
@@ -75,9 +75,9 @@ impl Conditions {
                 (None, 0)
             },
             load: rng.pick(&[0.3, 0.8, 1.2, 3.0, 20.0]),
-            // A limiter that is started empty has forgotten these requests, whatever quota does.
+            // A limiter that starts empty has forgotten requests to the server, whatever quota does.
             direct: if restart_gap > 0 && !keeps_counters { 0.0 } else { direct },
-            // Likewise: a server that forgets its counters forgets what was spent of credits.
+            // A server that forgets its counters also forgets what was spent of credits.
             holders: if restart_gap > 0 && !keeps_counters { 0 } else { rng.pick(&[0, 0, 2, 3]) },
             hot: rng.between(1, clients as u64) as usize,
             clump: rng.pick(&[1, 1, 5, 50]),
@@ -89,7 +89,7 @@ impl Conditions {
             kill_gap: gap(rng, 15),
             close_gap: gap(rng, 15),
             stall_gap: gap(rng, 20),
-            // A stream loses no report before it ends. What is assigned of a rate does not depend on that.
+            // Slices depend on reports, and a stream loses no report before it ends. Assigned rates do not depend on reports.
             lost_report_gap: gap(rng, 3) * u64::from(!counts_reports),
             restart_gap,
             down_max: rng.pick(&[1, 12]) * SECOND,
@@ -99,13 +99,13 @@ impl Conditions {
             write_max: rng.pick(&[500, 500, 20_000]) * MILLIS,
             fault: None,
         };
-        // Of a window that was divided by slices, an empty server has forgotten all that clients spent.
+        // An empty server has forgotten all that clients spent of a window that was divided by slices.
         conditions.keeps_counters |= counts_reports;
         if counts_reports && conditions.memory == Memory::Counters && conditions.lost_report_gap > 0 {
             conditions.memory = Memory::None;
         }
         if conditions.hostile.0 == Some(Hostility::Totals) {
-            // A server that does not know what a former one assigned takes its clients at their word.
+            // A server without knowledge of the former assignments believes the reports of its clients.
             conditions.restart_gap = 0;
         }
         conditions

@@ -34,7 +34,7 @@ fn a_part_counts_until_its_end_and_its_burst_then_as_spent() {
     let wanted = Part { rate: 60_000, burst: 150 };
     let granted = counter.report(&bucket, &request(1, 1, Part::default(), wanted), false, at(0));
     assert_eq!(granted.map(|grant| grant.part), Some(wanted));
-    // Requests have the rest, of the burst and of the rate.
+    // Requests have the rest of the burst and of the rate.
     assert_eq!((0..300).filter(|_| counter.decide(&bucket, at(0))).count(), 50);
     assert_eq!((0..300).filter(|_| counter.decide(&bucket, at(1_000))).count(), 40);
     // Another server gets what is left, also while the first one is silent.
@@ -45,7 +45,7 @@ fn a_part_counts_until_its_end_and_its_burst_then_as_spent() {
     assert_eq!(third.map(|grant| grant.part), Some(Part { rate: 60_000, burst: 0 }));
 }
 
-/// It was granted the whole limit beside the parts of the others.
+/// Such a server was granted the whole limit beside the parts of the others.
 #[test]
 fn a_server_that_starts_again_gets_nothing_of_a_store_that_has_lost_its_keys() {
     let (bucket, at) = (bucket(), |millis: u64| Timestamp::from_millis(1_000_000 + millis));
@@ -56,7 +56,7 @@ fn a_server_that_starts_again_gets_nothing_of_a_store_that_has_lost_its_keys() {
     let known = Part { rate: 100_000, burst: KNOWN_BURST };
     let starts_again = |sequence| request(1, sequence, known, Part::default());
     assert_eq!(part_of(&mut counter, starts_again(1), 0), Some(Part::default()));
-    // What it has declared to this store before is known.
+    // A part that it declares later, to this store, is known.
     let declared = Part { rate: 30_000, burst: 20 };
     assert_eq!(part_of(&mut counter, request(1, 2, declared, declared), 10), Some(declared));
     assert_eq!(part_of(&mut counter, starts_again(3), 20), Some(declared));
@@ -68,7 +68,7 @@ fn the_last_hit_of_a_rate_drains_from_when_its_time_began() {
     let mut counter = DividedCounter::default();
     let wanted = Part { rate: 10_000, burst: 0 };
     assert!(counter.report(&bucket, &request(1, 1, Part::default(), wanted), false, at(0)).is_some());
-    // Ten in the first second, and one that a client may spend from then on.
+    // Ten in the first second, and one hit that a client may spend afterwards.
     assert_eq!(counter.free(&bucket, at(1_005)), SIZE - 1);
     assert_eq!(counter.free(&bucket, at(1_010)), SIZE);
 }
@@ -87,18 +87,18 @@ fn of_what_is_given_up_spent_hits_count_and_others_are_free() {
     let second = PartRequest { spent: 15, ..request(1, 2, burst(20), burst(20)) };
     assert_eq!(send(&mut counter, second, 1), Some((20, 65)));
     assert_eq!(send(&mut counter, second, 1), None, "received twice");
-    // The response to this one is lost: the next one states the sum of both.
+    // The response to this request is lost. The next request states the sum of both.
     assert_eq!(send(&mut counter, PartRequest { sequence: 3, spent: 16, ..second }, 2), Some((20, 64)));
     let third = PartRequest { sequence: 4, spent: 18, ..second };
     assert_eq!(send(&mut counter, third, 3), Some((20, 62)));
     // Another bucket of the same process does not know what of its part was spent.
     let anew = PartRequest { acknowledged: None, ..request(1, 5, Part::default(), burst(10)) };
     assert_eq!(send(&mut counter, anew, 4), Some((10, 52)));
-    // A part that has ended counts, whatever its server states later.
+    // A part that has ended counts as spent, whatever its server states later.
     assert_eq!(counter.free(&day, at(60)), 52);
     let late = PartRequest { spent: 10, ..request(1, 6, Part::default(), burst(5)) };
     assert_eq!(send(&mut counter, late, 60), Some((5, 47)));
-    // Of a store that has lost its keys, what was spent since the last response counts.
+    // If the store has lost its keys, hits spent since the last response count.
     let mut counter = DividedCounter::default();
     let declared = PartRequest { spent: 50, acknowledged: Some(40), ..request(1, 7, burst(30), burst(90)) };
     let granted = counter.report(&day, &declared, true, at(61)).map(|grant| (grant.part.burst, grant.free));
@@ -120,10 +120,10 @@ fn a_rate_of_a_window_takes_the_place_of_one_that_was_given_up() {
     assert_eq!(send(&mut counter, (1, 1), Part::default(), (50_000, 60), 0), (first, 40));
     let less = Part { rate: 20_000, burst: 60 };
     assert_eq!(send(&mut counter, (1, 2), less, (20_000, 60), 2), (less, 40));
-    // After four of ten seconds, so much of it has left the window. Requests take a part.
+    // After four of ten seconds, that part of it has left the window. Requests take some.
     assert_eq!((0..100).filter(|_| counter.decide(&log, at(6))).count(), 100);
     assert_eq!(counter.free(&log, at(6)), 60);
-    // The rest suffices for the hits of these four seconds, of half of it.
+    // The rest suffices for the hits of half the rate in these four seconds.
     let second = Part { rate: 15_000, burst: 0 };
     assert_eq!(send(&mut counter, (2, 1), Part::default(), (30_000, 0), 6), (second, 0));
     assert_eq!(send(&mut counter, (1, 3), less, (20_000, 60), 12), (less, 90));
@@ -155,7 +155,7 @@ proptest! {
             }
             let sum = counter.parts.iter().fold((0, 0), |sum, stored| (sum.0 + stored.part.rate, sum.1 + stored.part.burst));
             prop_assert!(sum.0 <= RATE * 1_000);
-            // Parts of hits of rates are counted ahead.
+            // The hits of rates are counted ahead in parts.
             let has_grown = grant.is_some_and(|grant| grant.part.burst > kept.burst.min(had.burst));
             prop_assert!(!has_grown || sum.1 + bucket.used(&counter.state, at) <= SIZE);
         }

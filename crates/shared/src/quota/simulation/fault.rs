@@ -1,19 +1,19 @@
-//! Planted faults, by which the simulation shows that it finds them. The product has no branch for any.
+//! Planted faults, which show that the simulation finds them. The product has no branch for any.
 
 use super::super::{Quota, bucket::Kind};
 
 /// A fault of quota.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fault {
-    /// What a client has whose stream has ended is forgotten.
+    /// The share of a client whose stream has ended is forgotten.
     ForgetsClosed,
-    /// A process begins as if there had been none before it.
+    /// A process begins as if no process had been before it.
     NoLearning,
-    /// A process does not know that the one before the former recorded nothing.
+    /// A process does not know that the process before the former one recorded nothing.
     ForgetsUnrecorded,
     /// The counter holds nothing for clients.
     HoldsNothing,
-    /// Shares grow into what others were only sent to give up.
+    /// Shares grow into what other clients were sent to give up, before they receive it.
     GrowsAtOnce,
     /// Tokens that clients gave up are free at once.
     ForgetsDebt,

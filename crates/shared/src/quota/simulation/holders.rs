@@ -1,4 +1,4 @@
-//! Holders of leases, which spend the limit beside clients of quota and requests to the server: of the same counter.
+//! Holders of leases on the same counter, which spend the limit beside clients of quota and requests to the server.
 
 use super::{
     client::{MILLIS, SECOND},
@@ -64,8 +64,8 @@ impl Holders {
         self.granter = Granter::new(self.granter.epoch() + 1, Timestamp::from_nanos(began));
     }
 
-    /// Decides what arrives in so many nanoseconds before `now`, and reports; returns the hits that were admitted. Claims and grants are
-    /// lost at times, and nodes end without a word.
+    /// Decides requests that arrive in the `nanos` before `now`, and reports. Returns the hits that were admitted. Some claims and grants
+    /// are lost, and some nodes end without a message.
     pub(super) fn step(&mut self, rules: Option<&Pinned<'_>>, nanos: u64, now: u64, rng: &mut Rng) -> u64 {
         let mut admitted = 0;
         for index in 0..self.nodes.len() {
@@ -148,7 +148,7 @@ impl Node {
         server.granter.lease(server.rules, server.key, claim, is_current, server.now)
     }
 
-    /// Under another epoch, all credits are given up, and the counter is learned anew.
+    /// Gives up all credits if the epoch is another one, and learns the counter anew.
     fn see(&mut self, server: &Server<'_, '_>, at: Monotonic) {
         let epoch = server.granter.epoch();
         if epoch == self.epoch {

@@ -1,4 +1,4 @@
-//! Clients that report what is not true. They admit what they are assigned, and as much as they can of it.
+//! Clients that send false reports. They admit what they are assigned, and as many requests as they can of that.
 
 use super::{
     super::Usage,
@@ -15,12 +15,12 @@ use tidegate_core::rules::Percent;
 /// Time between two reports of such a client.
 pub(super) const HOSTILE_INTERVAL: u64 = 600 * MILLIS;
 
-/// What is false.
+/// The way in which reports are false.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Hostility {
     /// Demand is as high as can be.
     Demand,
-    /// Demand is none and as high as can be, by turns.
+    /// Demand alternates between none and as high as can be.
     Flaps,
     /// Many more requests are reported as admitted than were.
     Totals,
@@ -34,7 +34,7 @@ pub(super) const ALL: [Hostility; 5] =
     [Hostility::Demand, Hostility::Flaps, Hostility::Totals, Hostility::Silent, Hostility::Reconnects];
 
 impl Hostility {
-    /// The report at this time instead of a true one.
+    /// The report to send now instead of the true one.
     pub(super) fn report(self, usage: Usage, now: u64) -> Usage {
         let most = 1_000_000_000;
         match self {
@@ -47,7 +47,7 @@ impl Hostility {
     }
 }
 
-/// Four clients that demand more than all, and so many hostile ones of one peer.
+/// Four clients that demand more than there is, and `hostile` clients of one peer.
 fn beside(hostility: Option<Hostility>, hostile: usize, limit: Limit, share_max: u32) -> World {
     let share_max = Percent::new(share_max).expect("a percentage");
     let clients = hostile + 4;
@@ -59,13 +59,13 @@ fn beside(hostility: Option<Hostility>, hostile: usize, limit: Limit, share_max:
     world
 }
 
-/// Admitted by the others.
+/// Requests that the other clients admitted.
 fn by_others(world: &World) -> u64 {
     let (_, hostile) = world.conditions.hostile;
     world.clients[hostile..].iter().map(|client| client.admitted).sum()
 }
 
-/// Of a rate: at any time.
+/// A rate: the bound holds at any time.
 #[test]
 fn a_hostile_peer_takes_no_more_than_its_part_of_a_rate() {
     for hostility in ALL {
@@ -83,7 +83,7 @@ fn a_hostile_peer_takes_no_more_than_its_part_of_a_rate() {
     }
 }
 
-/// A client that arrives beside it gets a share as any other.
+/// A new client beside the peer gets a share as any other.
 #[test]
 fn a_hostile_peer_does_not_keep_new_clients_out() {
     for hostility in ALL {
@@ -100,7 +100,7 @@ fn a_hostile_peer_does_not_keep_new_clients_out() {
     }
 }
 
-/// Of a window: until its end.
+/// A window: the bound holds until its end.
 #[test]
 fn a_hostile_peer_takes_no_more_than_its_part_of_a_window() {
     for hostility in ALL {
@@ -115,7 +115,7 @@ fn a_hostile_peer_takes_no_more_than_its_part_of_a_window() {
     }
 }
 
-/// Of a limit that is too small for all at once.
+/// A limit that is too small for all clients at once.
 #[test]
 fn a_hostile_peer_takes_no_more_than_its_part_of_the_turns() {
     for hostile in [1, 30] {
@@ -129,7 +129,7 @@ fn a_hostile_peer_takes_no_more_than_its_part_of_the_turns() {
     }
 }
 
-/// Clients that end as soon as they have spent their tokens, and are followed by others with full buckets.
+/// Clients that end as soon as they have spent their tokens. Others with full buckets follow them.
 #[test]
 fn forgetting_tokens_that_were_given_up_is_found() {
     let excess = |fault| {

@@ -1,4 +1,4 @@
-//! Limits, and a naive count of what they admit: it imports nothing of the code under test.
+//! Limits, and a naive count of what they admit. Imports nothing of the code under test.
 
 use super::client::SECOND;
 use crate::lease::simulation::rng::Rng;
@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 /// A limit.
 #[derive(Clone, Debug)]
 pub(super) struct Limit {
-    /// As in a rule file.
+    /// Text of the limit in a rule file.
     pub(super) rule: String,
     /// Hits per second in the long run.
     pub(super) rate: f64,
@@ -28,7 +28,7 @@ enum Bound {
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
     bound: Bound,
-    /// Of a bucket, hits times nanoseconds that have not drained.
+    /// In a bucket: hits times nanoseconds that have not drained.
     level: u128,
     /// Hits that count, by their times.
     hits: VecDeque<(u64, u64)>,
@@ -50,10 +50,10 @@ impl Limit {
             // It takes more than ten minutes to fill.
             7 => Self::bucket("token_bucket", rate.div_ceil(20), rate * 50),
             8 => Self::log(rate * 10, 1_200),
-            // A minute, with few hits.
+            // A minute with few hits.
             9 => Self::log(rate.min(15) * 60, 60),
             10 => Self::fixed(rate.min(15) * 60, 60),
-            // A log in a store has no more hits.
+            // A log in a store has at most this many hits.
             11 => Self::log((rate * 20).clamp(1_000, 10_000), 40),
             12 => Self::log(rate, 1),
             _ => Self::log(rate * 30, 1_200),
@@ -69,7 +69,7 @@ impl Limit {
         Self { rule, rate: rate as f64, bound }
     }
 
-    /// A token bucket of so many tokens in so many seconds.
+    /// A token bucket of `size` tokens, with `hits` in `secs` seconds.
     pub(super) fn bucket_of(hits: u64, secs: u64, size: u64) -> Self {
         let rule = format!("algorithm: token_bucket, size: {size}, per: {secs}s, requests_per_unit: {hits}");
         let bound = Bound::Bucket { burst: size, hits, nanos: secs * SECOND };
@@ -81,7 +81,7 @@ impl Limit {
         Self { rule, rate: hits as f64 / secs as f64, bound: Bound::Log { hits, nanos: secs * SECOND } }
     }
 
-    /// Counted as a log, of which the sub-windows may overlook one part of so many.
+    /// Counted as a log, because the sub-windows may overlook one part of `precision`.
     pub(super) fn sub_windows(hits: u64, secs: u64, precision: u64) -> Self {
         let rule = format!(
             "algorithm: sliding_window, precision: {precision}, per: {secs}s, requests_per_unit: {hits}"
@@ -94,7 +94,7 @@ impl Limit {
         Self { rule, rate: hits as f64 / secs as f64, bound: Bound::Fixed { hits, nanos: secs * SECOND } }
     }
 
-    /// Whether it is divided by slices: hits count when they are reported.
+    /// Whether it is divided by slices, so that hits count when they are reported.
     pub(super) fn counts_reports(&self) -> bool {
         matches!(
             self.bound,
@@ -103,7 +103,7 @@ impl Limit {
         )
     }
 
-    /// A rule file with it.
+    /// A rule file with this limit.
     pub(super) fn rules(&self) -> String {
         format!("{{ domain: d, descriptors: [{{ key: a, rate_limit: {{ {} }} }}] }}", self.rule)
     }
@@ -114,7 +114,7 @@ impl Limit {
 }
 
 impl Tally {
-    /// Counts hits that were admitted; returns those beyond the limit.
+    /// Counts hits that were admitted. Returns the hits beyond the limit.
     pub(super) fn admit(&mut self, hits: u64, now: u64) -> u64 {
         match self.bound {
             Bound::Bucket { burst, hits: rate, nanos } => {

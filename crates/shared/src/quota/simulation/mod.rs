@@ -1,5 +1,5 @@
-//! Simulation of quota: random worlds of clients that behave as Envoy's filter, networks, faults and restarts. Everything that is admitted,
-//! by clients, by holders of leases and by the server itself, is counted at its true time by a naive limit.
+//! Simulation of quota: random worlds of clients that behave as Envoy's filter, networks, faults and restarts. A naive limit counts
+//! everything that clients, holders of leases and the server itself admit, at its true time.
 //!
 //! A world depends on its seed alone. `cargo test --package tidegate-shared quota::simulation` runs a fixed number of worlds;
 //! `TIDEGATE_QUOTA_WORLDS=10000` runs as many, `TIDEGATE_QUOTA_FIRST=7` starts at 7 instead of 0.
@@ -46,13 +46,13 @@ fn run(seed: u64, kinds: &[u64], fault: Option<Fault>) -> World {
     let mut rng = Rng::of_seed(seed);
     let mut conditions = Conditions { fault, ..Conditions::random(&mut rng, kinds) };
     if fault.is_some() {
-        // All that is assigned is spent, by clients that come, go and move.
+        // Clients join, leave and move, and spend all that is assigned.
         conditions.load = 20.0;
         (conditions.close_gap, conditions.stall_gap) = (8 * SECOND, 8 * SECOND);
         (conditions.join_gap, conditions.move_gap) = (10 * SECOND, 15 * SECOND);
         (conditions.restart_gap, conditions.keeps_counters) = (30 * SECOND, true);
         if fault == Some(Fault::ForgetsUnrecorded) {
-            // Restarts before anything is recorded.
+            // The process restarts before anything is recorded.
             (conditions.memory, conditions.unrecorded) = (Memory::New, Percent::ALL);
             (conditions.restart_gap, conditions.down_max) = (5 * SECOND, SECOND);
             conditions.write_max = 20 * SECOND;
@@ -110,8 +110,8 @@ fn a_counter_that_holds_nothing_is_found() {
     assert!(finds(Fault::HoldsNothing, BUCKETS));
 }
 
-/// Clients begin to demand more than all, beside others that still do. What they are sent takes up to half a second: one has
-/// grown before another has received less.
+/// Some clients begin to demand more than there is, beside others that still do. Assignments take up to half a second: one client has grown
+/// before another has received less.
 #[test]
 fn growing_before_others_have_shrunk_is_found() {
     let excess = |fault, seed| {
@@ -132,8 +132,8 @@ fn growing_before_others_have_shrunk_is_found() {
     assert_eq!((0..20).map(|seed| excess(None, seed)).max(), Some(0));
 }
 
-/// What clients may have is held in full; only hits of requests in the sub-window that is being left may be overlooked. One world of 300 admitted
-/// 1,001 of 1,000, another 8,003 of 8,000.
+/// What clients may have is held in full. Only hits of requests in the sub-window that is just ending may be overlooked. One world of 300
+/// admitted 1,001 of 1,000, another 8,003 of 8,000.
 #[test]
 fn clients_and_requests_together_exceed_sub_windows_by_one_of_them_at_most() {
     let mut most = 0;

@@ -1,4 +1,4 @@
-//! The network between a server and clients: what is on its way, and what is received.
+//! The network between a server and clients: messages on their way, and their receipt.
 
 use super::{
     super::{Push, Reporter, RuleId, StreamId, Usage},
@@ -31,14 +31,14 @@ pub(super) enum Message {
     Closed {
         stream: StreamId,
     },
-    /// A client notices it.
+    /// The client notices that its stream has ended.
     Broken {
         client: usize,
         stream: StreamId,
     },
 }
 
-/// A stream, as long as it carries messages.
+/// A stream that carries messages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     pub(super) client: usize,
@@ -49,7 +49,7 @@ pub(super) struct Link {
 }
 
 impl World {
-    /// Nothing is received on the stream of a client any more. Each side notices after a time.
+    /// Ends the messages on the stream of a client. Each side notices after a time.
     pub(super) fn cut(&mut self, client: usize, client_notices: u64, server_notices: u64) {
         let Some(stream) = self.clients[client].stream else { return };
         self.links.remove(&stream);

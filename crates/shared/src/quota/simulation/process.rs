@@ -1,4 +1,4 @@
-//! The processes of a server, one after the other: what each knows of the one before it, and what it records.
+//! The processes of a server, one after the other: what each records, and what it knows of the process before it.
 
 use super::{
     super::{Before, Ceiling, Former, Quota, Record, RuleId, Settings},
@@ -7,16 +7,16 @@ use super::{
 };
 use tidegate_core::limit::Timestamp;
 
-/// What a process knows of the one before it.
+/// What a process knows of the process before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Memory {
     /// Nothing.
     None,
-    /// That it assigned a stated part at most.
+    /// That the former process assigned at most a stated part.
     Stated,
-    /// What it recorded.
+    /// What the former process recorded.
     Record,
-    /// What counters have: each process stops in order.
+    /// What counters have, as each process stops in order.
     Counters,
     /// That the first process recorded nothing. Others record what they assign, and some of them stop in order.
     New,
@@ -30,12 +30,12 @@ impl Memory {
 pub(super) struct Recorder {
     record: Option<Record>,
     in_counters_from: Timestamp,
-    /// What is being recorded until a time.
+    /// Ceilings that are being recorded, and the time at which they are.
     writing: Option<(u64, Vec<(RuleId, Ceiling)>)>,
 }
 
 impl Recorder {
-    /// The first process, which began at that time and has no former one.
+    /// The first process, which began at `began` after no other.
     pub(super) fn first(memory: Memory, began: Timestamp) -> (Self, Quota) {
         match memory {
             Memory::New => Self::begin(Memory::Stated, None, began),
@@ -43,7 +43,7 @@ impl Recorder {
         }
     }
 
-    /// A process that begins after another one with this record.
+    /// A process that begins after a process with this record.
     fn begin(memory: Memory, record: Option<Record>, began: Timestamp) -> (Self, Quota) {
         let (settings, unrecorded) = (Settings::default(), Before::Unrecorded);
         let quota = Quota::new(settings, began);
@@ -63,7 +63,7 @@ impl Recorder {
 }
 
 impl World {
-    /// The process ends, and another one begins after so much time.
+    /// Ends the process. Another process begins after `down` nanoseconds.
     pub(super) fn restart(&mut self, down: u64) {
         let stops = match self.conditions.memory {
             Memory::New => self.rng.once_in(2),
@@ -94,7 +94,7 @@ impl World {
         (self.recorder, self.quota) = Recorder::begin(self.conditions.memory, record, began);
     }
 
-    /// Writes what is to be recorded, which takes time.
+    /// Writes ceilings that are to be recorded. Writing takes time.
     pub(super) fn record(&mut self, now: Timestamp) {
         let Recorder { record, writing, .. } = &mut self.recorder;
         if let Some((_, ceilings)) = writing.take_if(|(at, _)| *at <= self.now) {

@@ -1,13 +1,13 @@
-//! What requests and clients get after a start, whatever the process before it assigned.
+//! What requests and clients get after a start, depending on what the process before assigned.
 
 use super::{
     client::SECOND, conditions::Conditions, limit::Limit, process::Memory, usefulness::calm, world::World,
 };
 use crate::lease::simulation::rng::Rng;
 
-/// A process after others, each of which stopped at any moment, and within 16 s of its start but for the first: requests demand a part of the
-/// limit, and clients another one. Returns the parts of their demand that both get from the first second after the last start on, for as long
-/// as assignments of the former process may be in force.
+/// Runs a process after others. Each of these stopped at some moment, all but the first within 16 s of its start. Requests demand a part of
+/// the limit, and clients another part. Returns the parts of their demand that both get from the first second after the last start, for as
+/// long as assignments of the former process may be in force.
 fn after_starts(
     limit: &Limit,
     (memory, starts): (Memory, usize),
@@ -38,19 +38,19 @@ fn after_starts(
     (by_server, by_clients)
 }
 
-/// All requests at nearly half of the limit were denied for 16 s after each start, beside clients that demanded a hundredth; and then only after
-/// a second start within 16 s of the first one in a new data directory.
+/// After each start, all requests at nearly half of the limit were denied for 16 s, beside clients that demanded a hundredth. Later, this
+/// happened only after a second start within 16 s of the first one in a new data directory.
 #[test]
 fn a_start_leaves_to_requests_what_the_former_process_did_not_assign() {
     for limit in [Limit::bucket("token_bucket", 200, 300), Limit::bucket("leaky_bucket", 1_000, 1_000)] {
         for (memory, starts, direct, least) in [
-            // Without a record, clients have what they were assigned before until its end. With one they have their shares again some time
-            // after their next report, up to 5 s later.
+            // Without a record, clients have their former assignments until these end. With a record, they have their shares again some
+            // time after their next report, up to 5 s later.
             (Memory::Stated, 1, 0.45, 0.0),
             (Memory::Record, 1, 0.45, 0.6),
             (Memory::Counters, 1, 0.45, 0.6),
             (Memory::New, 2, 0.45, 0.6),
-            // Each kill within a minute of another one leaves a little less.
+            // Each kill within a minute of another leaves a little less.
             (Memory::Record, 3, 0.3, 0.4),
         ] {
             let of_seeds: Vec<(f64, f64)> =

@@ -1,4 +1,4 @@
-//! What clients get of the limit.
+//! The part of the limit that clients get.
 
 use super::{
     client::{MILLIS, SECOND},
@@ -10,7 +10,7 @@ use super::{
 use crate::lease::simulation::rng::Rng;
 use tidegate_core::rules::Percent;
 
-/// Nothing happens but what a test does.
+/// Conditions without events, for tests that make their own.
 pub(super) fn calm(clients: usize, hot: usize, load: f64, acknowledges: bool) -> Conditions {
     Conditions {
         limit: Limit::bucket("token_bucket", 1_000, 1_000),
@@ -41,7 +41,7 @@ pub(super) fn calm(clients: usize, hot: usize, load: f64, acknowledges: bool) ->
     }
 }
 
-/// Admitted in so much time, of the least of limit and demand.
+/// Hits admitted in `nanos`, as a part of the limit or the demand, whichever is less.
 pub(super) fn part_of_possible(world: &mut World, nanos: u64) -> f64 {
     let before = world.admitted();
     world.run_for(nanos);
@@ -50,7 +50,7 @@ pub(super) fn part_of_possible(world: &mut World, nanos: u64) -> f64 {
     (world.admitted() - before) as f64 / possible
 }
 
-/// The more clients there are, the fewer tokens each has for chance, and the less is admitted: see docs/rlqs.md.
+/// The more clients there are, the fewer tokens each has for demand that varies by chance, and the less is admitted: see docs/rlqs.md.
 #[test]
 fn steady_demand_gets_nearly_what_is_possible() {
     for (clients, least) in [(2, 0.99), (10, 0.98), (50, 0.965)] {
@@ -68,7 +68,7 @@ fn steady_demand_gets_nearly_what_is_possible() {
     }
 }
 
-/// A report of one client needs no look at all others, unless its demand does not fit: divisions are those that renew the counter's part.
+/// If the demand of a client fits, its report needs no look at all others: divisions only renew the counter's part.
 #[test]
 fn steady_demand_is_divided_anew_only_to_renew_the_part_of_the_counter() {
     for load in [0.7, 3.0] {
@@ -83,7 +83,7 @@ fn steady_demand_is_divided_anew_only_to_renew_the_part_of_the_counter() {
     }
 }
 
-/// A report that crosses the abandonment subscribes the bucket again, and the client ignores the assignment: it has forgotten the bucket.
+/// A report that crosses the abandonment subscribes the bucket again. The client has forgotten the bucket, and ignores the assignment.
 #[test]
 fn a_bucket_that_is_made_anew_while_it_is_abandoned_has_its_share_within_two_round_trips() {
     let limits = [Limit::bucket("token_bucket", 1_000, 1_000), Limit::fixed(100_000, 1_200)];
@@ -107,7 +107,7 @@ fn a_bucket_that_is_made_anew_while_it_is_abandoned_has_its_share_within_two_rou
     }
 }
 
-/// If the connection acknowledges what it has received; otherwise another report has to show it.
+/// Two intervals suffice if the connection acknowledges what it has received. Otherwise another report has to show it.
 #[test]
 fn demand_that_moves_gets_95_percent_after_two_intervals() {
     let mut least = f64::MAX;
@@ -131,7 +131,7 @@ fn demand_that_moves_gets_95_percent_after_two_intervals() {
     assert!(least >= 0.95, "{least}");
 }
 
-/// Of a limit of 60,000 in 20 minutes: demand that it permits for a time, and demand that spends it.
+/// A limit of 60,000 in 20 minutes: demand that fits for a time, and demand that spends the limit.
 #[test]
 fn a_long_window_is_spent_as_it_is_demanded() {
     for (clients, hot) in [(2, 1), (10, 1), (10, 10), (50, 50)] {
@@ -156,7 +156,7 @@ fn a_long_window_is_spent_as_it_is_demanded() {
     }
 }
 
-/// What clients may spend at once is missing from the rate, and the tokens of each are few.
+/// The rate lacks what clients may spend at once, and each has few tokens.
 #[test]
 fn a_window_that_is_divided_by_rates_is_spent_for_the_most_part() {
     for (limit, least) in [
@@ -179,7 +179,7 @@ fn a_window_that_is_divided_by_rates_is_spent_for_the_most_part() {
     }
 }
 
-/// Although they come when clients have all of the limit, so that most are denied; and clients get all again when none come.
+/// Requests arrive when clients have all of the limit, so that most are denied. When they end, clients get all of it again.
 #[test]
 fn requests_to_the_server_get_a_share_as_a_client_does() {
     for limit in [
@@ -211,7 +211,7 @@ fn requests_to_the_server_get_a_share_as_a_client_does() {
     }
 }
 
-/// It got nothing for 55 s: requests to the server took each hit as soon as it was free.
+/// Requests to the server took each hit as soon as it was free: the client got nothing for 55 s.
 #[test]
 fn a_slow_client_is_not_starved_by_requests_to_the_server() {
     for limit in [

@@ -1,4 +1,4 @@
-//! A world: a server with a limiter and quota, clients, the network between them, and what happens to all of these.
+//! A world: a server with a limiter and quota, clients, the network between them, and the events of all of these.
 
 use super::{
     super::{Quota, StreamId},
@@ -22,7 +22,7 @@ use tidegate_core::{
     store::{OnFull, Seed, StoreSettings},
 };
 
-/// Time between two looks at everything.
+/// Time between two steps of the world.
 const STEP: u64 = 20 * MILLIS;
 
 pub(super) const START: u64 = 1_700_000_000 * SECOND;
@@ -38,14 +38,14 @@ pub(super) struct World {
     streams: u64,
     pub(super) messages: BTreeMap<(u64, Reverse<u64>), Message>,
     pub(super) sent: u64,
-    /// Time from which on the server is up.
+    /// Time from which the server is up.
     pub(super) up_at: u64,
     tally: Tally,
     pub(super) rng: Rng,
     pub(super) holders: Holders,
     direct_owed: f64,
     pub(super) direct_admitted: u64,
-    /// The most hits beyond the limit, and the time.
+    /// The most hits beyond the limit, and when.
     pub(super) excess: (u64, u64),
     pub(super) pushes: u64,
 }
@@ -155,13 +155,13 @@ impl World {
         }
     }
 
-    /// A client ends, and another one takes its place. The server notices after a time.
+    /// Ends a client and puts another in its place. The server notices after a random time.
     pub(super) fn kill(&mut self, client: usize) {
         let notices = self.rng.below(20 * SECOND);
         self.replace(client, notices);
     }
 
-    /// A client ends, and another one takes its place. The server notices after so much time.
+    /// Ends a client and puts another in its place. The server notices after `notices` nanoseconds.
     pub(super) fn replace(&mut self, client: usize, notices: u64) {
         self.cut(client, 0, notices);
         let demand = self.clients[client].demand;
@@ -172,7 +172,7 @@ impl World {
         for index in 0..self.clients.len() {
             let arrivals = self.clients[index].arrivals(STEP, &mut self.rng);
             let (admitted, is_first) = self.clients[index].decide(arrivals, self.now);
-            // What such a client spends of slices is what it reports.
+            // The slices of a hostile client are spent as it reports.
             if self.hostility(index).is_none() || !self.conditions.limit.counts_reports() {
                 self.admit(admitted);
             }

@@ -1,4 +1,4 @@
-//! What `tidegate check` states about limits that clients get little of.
+//! What `tidegate check` states about limits of which clients get little.
 
 use super::{
     client::SECOND,
@@ -13,7 +13,7 @@ use tidegate_core::rules::{LoadOptions, RuleSet, Source};
 /// Hundredths that the simulation may miss by chance.
 const CHANCE: f64 = 4.0;
 
-/// The error about a limit of which so many clients do not get a part at worst, in percent.
+/// The error about a limit of which so many clients get less than this part at worst, in percent.
 fn refusal(rule: &str, clients: usize, part: u32) -> Option<String> {
     let text = format!(
         "{{ domain: d, rlqs: {{ clients: {clients}, min_use: {part}% }}, descriptors: [{{ key: a, rate_limit: {{ {rule} }} }}] }}"
@@ -28,13 +28,13 @@ fn number_after(message: &str, text: &str) -> Option<u32> {
     after.split(|it: char| !it.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// The least that clients get of the limit or of their demand, whichever is less, in hundredths.
+/// The least part that clients get of the limit or of their demand, whichever is less, in hundredths.
 fn least_part(limit: &Limit, clients: usize) -> f64 {
     let part = |load: f64| {
         let conditions = Conditions { limit: limit.clone(), ..calm(clients, clients, load, true) };
         let mut world = World::new(conditions, Rng::of_seed(clients as u64));
         world.run_for(70 * SECOND);
-        // Of a slow limit, chance is large for a long time.
+        // With a slow limit, chance matters for a long time.
         let secs = (8_000.0 / limit.rate).clamp(100.0, 2_000.0) as u64;
         let part = part_of_possible(&mut world, secs * SECOND);
         assert_eq!(world.excess.0, 0, "{}", limit.rule);
@@ -61,7 +61,7 @@ fn clients_get_the_part_of_a_limit_that_check_states() {
     ] {
         for clients in [1, 4, 10, 50] {
             let Some(refusal) = refusal(&limit.rule, clients, 100) else { panic!("{}", limit.rule) };
-            // Others are too small for so many clients in any way.
+            // Other limits are too small for so many clients in any case.
             let Some(stated) = number_after(&refusal, "together get ") else { continue };
             let part = least_part(&limit, clients);
             println!("{}: {clients} clients get {part:.0} %, {stated} % are stated", limit.rule);
@@ -74,7 +74,7 @@ fn clients_get_the_part_of_a_limit_that_check_states() {
     }
 }
 
-/// 20 requests in 10 s among four clients: a third of them was admitted.
+/// 20 requests in 10 s among four clients: only a third of them was admitted.
 #[test]
 fn the_bucket_that_check_names_instead_of_a_refused_limit_is_enough() {
     for (hits, secs) in [(20, 10), (100, 10), (100, 60), (20, 1)] {

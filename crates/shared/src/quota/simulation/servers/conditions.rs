@@ -1,4 +1,4 @@
-//! What happens to servers that share a store.
+//! Events of servers that share a store.
 
 use super::super::{
     client::{MILLIS, SECOND},
@@ -15,17 +15,17 @@ pub(super) enum StoreFault {
     NoLearning,
     /// A part shrinks before clients have less.
     ShrinksAtOnce,
-    /// A request that was received twice is taken for a new one.
+    /// A request that is received twice counts as a new one.
     TakesLateRequests,
     /// Bursts of parts do not count for requests to servers.
     HoldsNothing,
     /// Hits that clients reported as spent are free again.
     CountsNothing,
-    /// Slices of clients that are gone are given back.
+    /// Slices of former clients are given back.
     ForgetsClosed,
-    /// A server that stops gives back what its clients have, too.
+    /// A server that stops also gives back what its clients have.
     FreesAll,
-    /// A rate of a window is free for others, and for requests, as soon as a server gives it up.
+    /// As soon as a server gives up a rate of a window, the rate is free for others and for requests.
     ForgetsRates,
 }
 
@@ -37,25 +37,25 @@ pub(super) struct StoreConditions {
     pub(super) clients: usize,
     pub(super) load: f64,
     pub(super) direct: f64,
-    /// Clients that have nine tenths of the demand.
+    /// Number of clients that have nine tenths of the demand.
     pub(super) hot: usize,
     pub(super) length: u64,
     pub(super) delay_max: u64,
     pub(super) move_gap: u64,
     pub(super) client_gap: u64,
     pub(super) kill_gap: u64,
-    /// Whether a server that is killed starts again, with the same number.
+    /// Whether a killed server starts again with the same number.
     pub(super) restarts: bool,
     /// Whether a server stops in order instead.
     pub(super) stops: bool,
-    /// Whether clients of a server that is killed end with it.
+    /// Whether clients of a killed server end with it.
     pub(super) takes_clients: bool,
     pub(super) join_gap: u64,
-    /// Streams end, and clients report to another server.
+    /// Time until a stream ends and its client reports to another server.
     pub(super) hop_gap: u64,
     pub(super) away_gap: u64,
     pub(super) empty_gap: u64,
-    /// Of so many calls of the store one is lost, and one response, and one is received again later.
+    /// Of so many calls of the store, one is lost, one loses its response, and one is received again later.
     pub(super) lost_calls: u64,
     pub(super) fault: Option<StoreFault>,
 }
@@ -73,19 +73,19 @@ impl StoreConditions {
     pub(super) fn random(rng: &mut Rng, kinds: &[u64]) -> Self {
         let gap = |rng: &mut Rng, secs: u64| if rng.once_in(2) { 0 } else { secs * SECOND };
         let clients = rng.pick(&[2, 3, 5, 10, 20]);
-        // A store that is emptied has forgotten what was spent of windows.
+        // An emptied store has forgotten what was spent of windows.
         let empty_gap = if kinds == RATES && rng.once_in(3) { 30 * SECOND } else { 0 };
         Self {
             limit: Limit::random(rng, kinds),
             servers: rng.between(1, 5) as usize,
             clients,
-            // Long windows are spent within a world.
+            // Long windows should be spent within a world.
             load: rng.pick(if kinds == SLICES {
                 &[1.0, 20.0, 50.0, 200.0, 1_000.0]
             } else {
                 &[0.3, 0.8, 1.2, 3.0, 20.0]
             }),
-            // An emptied store has forgotten these requests, whatever quota does.
+            // An emptied store has forgotten requests to servers, whatever quota does.
             direct: if empty_gap > 0 { 0.0 } else { rng.pick(&[0.0, 0.0, 0.3, 2.0]) },
             hot: rng.between(1, clients as u64) as usize,
             length: rng.pick(&[60, 100]) * SECOND,
@@ -105,7 +105,7 @@ impl StoreConditions {
         }
     }
 
-    /// Nothing happens but what a test does.
+    /// Conditions without events, for tests that make their own.
     pub(super) fn calm(servers: usize, clients: usize, hot: usize, load: f64) -> Self {
         Self {
             limit: Limit::bucket("token_bucket", 1_000, 1_000),

@@ -1,4 +1,4 @@
-//! Random worlds of servers keep their limit, and planted faults do not.
+//! Random worlds of servers keep their limit, and planted faults are found.
 
 use super::{
     super::{WORLDS, client::SECOND, limit::Limit, number},
@@ -11,20 +11,20 @@ fn run(seed: u64, kinds: &[u64], fault: Option<StoreFault>) -> World {
     let mut rng = Rng::of_seed(seed);
     let mut conditions = StoreConditions { fault, ..StoreConditions::random(&mut rng, kinds) };
     if let Some(fault) = fault {
-        // All that is assigned is spent, by clients that move between servers.
+        // Clients that move between servers spend all that is assigned.
         conditions.load = if kinds == SLICES { 200.0 } else { 20.0 };
         (conditions.hop_gap, conditions.move_gap, conditions.lost_calls) = (5 * SECOND, 15 * SECOND, 5);
         (conditions.kill_gap, conditions.join_gap) = (20 * SECOND, 15 * SECOND);
         conditions.stops = fault == StoreFault::FreesAll;
         conditions.empty_gap = if fault == StoreFault::NoLearning { 20 * SECOND } else { 0 };
         if fault == StoreFault::TakesLateRequests {
-            // Shares that grow much, of a limit with a small burst.
+            // Shares grow much, in a limit with a small burst.
             conditions.limit = Limit::bucket("token_bucket", 1_000, 50);
             (conditions.servers, conditions.clients, conditions.hot) = (3, 4, 1);
             (conditions.move_gap, conditions.kill_gap) = (3 * SECOND, 0);
         }
         if kinds == SLICES {
-            // Others report to another server what they have spent, and it counts twice.
+            // Otherwise clients report what they have spent to another server, and it counts twice.
             (conditions.takes_clients, conditions.hop_gap) = (true, 0);
             let forgets_closed = fault == StoreFault::ForgetsClosed;
             (conditions.client_gap, conditions.kill_gap) =

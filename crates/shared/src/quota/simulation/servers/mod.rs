@@ -1,7 +1,7 @@
 //! Several servers with one store: random worlds of servers that start, join and are killed, a store that is away or loses everything, and
-//! clients that report to any of the servers. Everything that is admitted is counted at its true time by a naive limit.
+//! clients that report to any of the servers. A naive limit counts everything that is admitted, at its true time.
 //!
-//! `TIDEGATE_QUOTA_WORLDS` and `TIDEGATE_QUOTA_FIRST` as for worlds of one server.
+//! `TIDEGATE_QUOTA_WORLDS` and `TIDEGATE_QUOTA_FIRST` apply as in worlds of one server.
 
 mod conditions;
 mod keeping;
@@ -73,7 +73,7 @@ struct Server {
     quota: Quota,
 }
 
-/// A stream, as long as it carries messages.
+/// A stream that carries messages.
 struct Link {
     client: usize,
     server: u64,
@@ -85,7 +85,7 @@ struct Link {
 struct Store {
     counter: DividedCounter,
     began: u64,
-    /// Time from which on it is there.
+    /// Time from which the store is up.
     up_at: u64,
 }
 
@@ -96,7 +96,7 @@ struct World {
     algorithm: Algorithm,
     store: Store,
     servers: Vec<Server>,
-    /// Numbers of servers that start again, each with the time.
+    /// Numbers of servers that start again, each with its time.
     restarting: Vec<(u64, u64)>,
     clients: Vec<Client>,
     links: HashMap<StreamId, Link>,

@@ -1,4 +1,4 @@
-//! What clients of several servers get of the limit.
+//! The part of the limit that clients of several servers get.
 
 use super::super::{client::SECOND, limit::Limit};
 use super::{StoreConditions, World, algorithm, shared_options};
@@ -9,7 +9,7 @@ use crate::{
 use tidegate_core::{limit::Timestamp, rules::Source};
 
 impl World {
-    /// Puts another limit into the place of that of the rules. What is admitted from now on is counted by it.
+    /// Replaces the limit in the rules. Hits admitted from now on count by the new limit.
     fn change_limit(&mut self, limit: Limit) {
         let rules = Source::file("r.yaml", limit.rules());
         let next = self.limiter.update_rules().build(&[rules], &shared_options());
@@ -28,7 +28,7 @@ impl World {
         self.store.counter.free(&self.algorithm, now)
     }
 
-    /// Admitted in so much time, of the least of limit and demand.
+    /// Hits admitted in `nanos`, as a part of the limit or the demand, whichever is less.
     fn part_of_possible(&mut self, nanos: u64) -> f64 {
         let before = self.admitted();
         self.run_for(nanos);
@@ -59,12 +59,12 @@ fn steady_demand_at_several_servers_gets_nearly_what_is_possible() {
     }
 }
 
-/// Seconds until nearly all that is possible was admitted in one.
+/// Seconds until a second in which nearly all that is possible is admitted.
 fn seconds_until_possible(world: &mut World) -> u64 {
     (1..90).find(|_| world.part_of_possible(SECOND) >= 0.95).unwrap_or(90)
 }
 
-/// Clients whose server has vanished go on by their last assignments, for as long as these last.
+/// Clients of a killed server go on with their last assignments until these end.
 #[test]
 fn the_part_of_a_killed_server_is_given_to_others_after_its_assignments_have_ended() {
     for seed in 0..6 {
@@ -82,11 +82,11 @@ fn the_part_of_a_killed_server_is_given_to_others_after_its_assignments_have_end
     }
 }
 
-/// Streams that end have their shares until these end, as with one server.
+/// Streams that end keep their shares until the end of these, as with one server.
 #[test]
 fn a_server_that_joins_gets_a_part_for_the_clients_that_report_to_it() {
     for seed in 0..6 {
-        // Requests to a server, which end before another one joins.
+        // Requests to the first server, which end before another server joins.
         let conditions = StoreConditions { direct: 0.3, ..StoreConditions::calm(1, 6, 6, 2.0) };
         let mut world = World::new(conditions, Rng::of_seed(seed));
         world.run_for(40 * SECOND);
@@ -206,12 +206,12 @@ fn slices_that_ended_without_the_store_count_and_others_follow_when_it_is_back()
     let at_once = world.admitted() - before;
     world.run_for(240 * SECOND);
     println!("{at_once} in 10 s after the store is back, {} in all", world.admitted());
-    // What clients had when it was gone may have been spent.
+    // What clients had at that time may have been spent.
     assert!(at_once >= 1_200 && world.admitted() >= 48_000);
     assert_eq!(world.excess.0, 0);
 }
 
-/// What clients have of the rate counts as spent until it ends: up to 16,000.
+/// The rate of clients counts as spent until it ends: up to 16,000.
 #[test]
 fn a_rate_that_becomes_a_long_window_counts_until_it_has_ended() {
     for seed in 0..6 {
@@ -227,7 +227,7 @@ fn a_rate_that_becomes_a_long_window_counts_until_it_has_ended() {
     }
 }
 
-/// Of a window that is short and has few hits, what is in slices and what was spent since the last report are much.
+/// In a short window with few hits, a large part is in slices, or was spent since the last report.
 #[test]
 fn a_minute_with_few_hits_is_spent_by_slices() {
     for (limit, least) in [
@@ -241,7 +241,8 @@ fn a_minute_with_few_hits_is_spent_by_slices() {
     }
 }
 
-/// Asserts the least part of what is possible that is admitted, by the load: servers, clients, and hot ones among these.
+/// Asserts the least part of what is possible that is admitted, for loads of 0.3, 0.7, 1 and 5. A world is a number of servers, of clients,
+/// and of hot clients among these.
 fn spends_at_least(limit: &Limit, worlds: &[(usize, usize, usize)], least: [f64; 4]) {
     for &(servers, clients, hot) in worlds {
         for (load, least) in [0.3, 0.7, 1.0, 5.0].into_iter().zip(least) {
@@ -273,7 +274,7 @@ fn operators_see_the_part_of_a_server_and_those_of_all_others() {
                 view.servers == 2 && view.end > Timestamp::from_nanos(world.now) && view.own.burst > 0,
                 "{view:?}"
             );
-            // They change as long as clients report.
+            // Parts change while clients report.
             assert!(view.others.rate.abs_diff(rate - view.own.rate) < 20_000, "{view:?}");
             let (rate, burst) = (view.own.rate + view.others.rate, view.own.burst + view.others.burst);
             assert!(
@@ -288,7 +289,7 @@ fn part_of(quota: &Quota) -> PartView {
     quota.buckets().next().and_then(|bucket| bucket.part).expect("a part")
 }
 
-/// As much as at a single server, about.
+/// About as much is spent as with a single server.
 #[test]
 fn a_window_that_is_divided_by_rates_is_spent_for_the_most_part() {
     for (limit, least) in
@@ -298,10 +299,10 @@ fn a_window_that_is_divided_by_rates_is_spent_for_the_most_part() {
     }
 }
 
-/// Servers, clients, and hot ones among these.
+/// Numbers of servers, of clients, and of hot clients among these.
 const RATE_WORLDS: [(usize, usize, usize); 5] = [(1, 10, 10), (2, 2, 1), (2, 5, 1), (2, 10, 10), (3, 10, 3)];
 
-/// What clients get of so few requests depends on chance: by up to 0.08 in a world, and 0.01 in all of these.
+/// With so few requests, what clients get depends on chance: by up to 0.08 in one world, and 0.01 over all worlds.
 #[test]
 fn a_second_with_few_requests_is_spent_as_far_as_chance_permits() {
     for (load, least) in [(0.3, 0.68), (0.7, 0.66), (1.0, 0.54), (5.0, 0.61)] {
@@ -357,8 +358,8 @@ fn the_rate_of_a_window_moves_to_other_servers_while_the_window_lasts() {
     }
 }
 
-/// A server that took another part of the limit after a restart, beside its former one, had nearly all of it: most requests to all servers
-/// were denied, although 4 % of the limit were demanded.
+/// After a restart, a server took another part of the limit beside its former part, and had nearly all of it. Most requests to all servers
+/// were denied, although only 4 % of the limit were demanded.
 #[test]
 fn a_server_that_starts_again_takes_its_former_part_and_leaves_the_rest() {
     for limit in [
@@ -383,15 +384,16 @@ fn a_server_that_starts_again_takes_its_former_part_and_leaves_the_rest() {
             assert!(direct >= 0.98, "{rule}, seed {seed}: requests {direct}");
             (world.admitted() - before.1) as f64 / (0.04 * rate * 16.0)
         });
-        // What clients get in so short a time depends on when they report: by 0.2 in a world.
+        // In so short a time, what clients get depends on when they report: by 0.2 in a world.
         let by_clients = mean(&by_clients.collect::<Vec<_>>());
         println!("{rule}: clients {by_clients:.3}");
         assert!(by_clients >= 0.65, "{rule}: clients {by_clients}");
     }
 }
 
-/// A server without a data directory has another number after a restart. The part of the former one counts until its end, and the new one took
-/// all that was left: most requests to all servers were denied for three to six seconds, although 4 % of the limit were demanded.
+/// A server without a data directory has another number after a restart. The part of the former process counts until its end, and the new
+/// process took all that was left. Most requests to all servers were denied for three to six seconds, although only 4 % of the limit were
+/// demanded.
 #[test]
 fn a_server_that_starts_again_with_another_number_leaves_what_requests_need() {
     for (seed, limit) in (0..).zip([
@@ -428,7 +430,7 @@ fn a_server_that_starts_again_with_another_number_leaves_what_requests_need() {
     }
 }
 
-/// What clients do not have of a part is free at once if their server stops, and 20 s later if it is killed.
+/// The part that clients do not have is free at once if their server stops, and 20 s later if it is killed.
 #[test]
 fn a_server_that_stops_gives_back_what_its_clients_do_not_have() {
     for limit in [Limit::bucket("token_bucket", 1_000, 1_000), Limit::fixed(60_000, 1_200)] {
