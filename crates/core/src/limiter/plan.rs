@@ -344,7 +344,7 @@ impl<'r> Plan<'r> {
         true
     }
 
-    /// Adds the charges of a limit whose charges are more than the hits of the request: see [`RuleLimit::is_special`].
+    /// Adds the charges of a limit that depend on more than the hits of the request: see [`RuleLimit::is_special`].
     #[inline(never)]
     fn add_special(
         &mut self,

@@ -25,7 +25,7 @@ pub(super) enum Reached<'r> {
 }
 
 impl<'r> Reached<'r> {
-    /// Names of the limits that this rule replaces by a limit for which `applies` holds.
+    /// Names of the limits that this rule replaces, unless `applies` is false for the replacing limit.
     pub(super) fn replaces(self, applies: impl Fn(&RuleLimit) -> bool) -> impl Iterator<Item = &'r str> {
         let rule = match self {
             Self::Rule(rule) | Self::Unlimited(rule) => Some(rule),

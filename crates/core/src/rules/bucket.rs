@@ -8,10 +8,10 @@
 use super::{DomainRules, Rule, tree::Level};
 use crate::limit::Entry;
 
-/// Pairs of a bucket that are matched against rules; one with more has no rule.
+/// Pairs of a bucket that are matched against rules; a bucket with more has no rule.
 pub const BUCKET_ENTRIES_MAX: usize = 16;
 
-/// Entries of a bucket that are looked up in a level, over all orders. Wildcards in keys could lead on in any order otherwise.
+/// Lookups of a bucket's entries in levels, over all orders. Without this bound, wildcards in keys could lead on in any order.
 const LOOKUPS_MAX: u32 = 4_096;
 
 impl DomainRules {
@@ -31,7 +31,7 @@ impl DomainRules {
 /// Looks for the first rule to which any order of the entries leads.
 struct Search<'r, 'b, 'e> {
     entries: &'e [Entry<'b>],
-    /// Those that lead to the level.
+    /// Entries that lead to the level.
     order: Vec<Entry<'b>>,
     /// Lookups that are left.
     lookups: u32,

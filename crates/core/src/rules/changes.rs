@@ -51,7 +51,7 @@ impl RuleChanges {
     }
 }
 
-/// How limits count that requests bring along, by the place that states it.
+/// How limits in requests count, by the place that states it.
 fn own_limits(rules: &RuleSet) -> BTreeMap<String, OwnLimitSettings> {
     let mut stated = BTreeMap::new();
     for domain in rules.domains() {

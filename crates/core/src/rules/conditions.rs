@@ -3,8 +3,8 @@
 //! Every limit applies whose conditions hold and whose variables all have values; each list of values has a counter of its own. The
 //! limits are not a tree: several may apply to one request, whatever the order of its entries.
 //!
-//! A limit with a condition of the form `descriptors[N]["KEY"] == "VALUE"` is found by it, by hash. The rest of its conditions, and
-//! limits without such a one, are evaluated for each request.
+//! A limit with a condition of the form `descriptors[N]["KEY"] == "VALUE"` is found by the hash of that entry. Its other conditions, and
+//! limits without such a condition, are evaluated for each request.
 
 use super::{
     Rule, RuleLimit,
@@ -38,7 +38,7 @@ pub struct ConditionalLimits {
     /// Indices of limits, by the hash of an entry that each requires. Another entry may have the same hash: all conditions are
     /// evaluated.
     by_entry: HashMap<u64, SmallVec<[u32; 2]>, FixedState>,
-    /// Indices of all others.
+    /// Indices of all other limits.
     others: Box<[u32]>,
 }
 

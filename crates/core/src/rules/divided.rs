@@ -1,4 +1,4 @@
-//! A limit as clients of quotas (RLQS) share it: how it is divided, and what they get of it at worst.
+//! A limit as clients of quotas (RLQS) share it: how it is divided, and how much of it they get at worst.
 
 use super::RuleLimit;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 /// Interval between two reports of Envoy, which it does not read from its configuration.
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Nanoseconds of a window, or until a bucket is filled, from which on a limit is divided by slices of the hits that are left: spent hits of
-/// others are known too late. Others are divided by rates.
+/// A limit whose window, or time to fill a bucket, is at least so many nanoseconds is divided by slices of the hits that are left. A
+/// shorter one is divided by rates: hits that others spend would be known too late.
 pub const SLICED_FROM: u128 = Duration::from_secs(600).as_nanos();
 
-/// The same of windows of fewer hits than this. Divided by rates, each client has a few tokens of them, and loses much by chance: in simulation
-/// ten clients admit half as much of 100 requests in 30 s as by slices, and as much of 1,000 requests in 60 s.
+/// Windows of fewer hits than this are divided by slices from a shorter time on. By rates, a client has few tokens and loses much by chance:
+/// in simulation ten clients admit half as much of 100 requests in 30 s as by slices, and as much of 1,000 requests in 60 s.
 const FEW_HITS: u64 = 1_000;
 const FEW_HITS_SLICED_FROM: u128 = Duration::from_secs(30).as_nanos();
 
@@ -21,7 +21,7 @@ pub const SLICED_MIN: u32 = 10;
 /// Time of demand for which a client has a slice.
 const SLICE: Duration = Duration::from_secs(15);
 
-/// The most tokens of a bucket that is named as a remedy.
+/// Most tokens of a bucket that is suggested as a remedy.
 const SIZE_MAX: u64 = 1 << 24;
 
 /// Whether a window is divided by slices of the hits that are left, and not by rates.
@@ -29,8 +29,8 @@ pub fn is_window_sliced(hits: u64, nanos: u128) -> bool {
     nanos >= SLICED_FROM || hits < FEW_HITS && nanos >= FEW_HITS_SLICED_FROM
 }
 
-/// Hits that clients of a window may spend at once, all together. They are missing from its rate; but with half as many tokens a client loses
-/// twice as many requests by chance. Both together are least where the burst grows with the square root of the hits.
+/// Hits that all clients of a window together may spend at once. They are missing from its rate; but with half as many tokens a client
+/// loses twice as many requests by chance. Both together are least if the burst grows with the square root of the hits.
 pub fn burst_of_window(hits: u64) -> u64 {
     (hits / 4).min(3 * hits.isqrt()).max(hits / 32)
 }
@@ -39,7 +39,7 @@ pub fn burst_of_window(hits: u64) -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Divided {
     requests: u64,
-    /// Nanoseconds in which so many requests are admitted.
+    /// Nanoseconds in which `requests` are admitted.
     window: u128,
     /// The most requests at once.
     capacity: u64,
@@ -51,9 +51,9 @@ pub(super) struct Divided {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Division {
     Fits,
-    /// It is divided by rates, and less than one request would be for each client between two reports.
+    /// Divided by rates, each client would have less than one request between two reports.
     LowRate,
-    /// It is divided by slices of the hits that are left, and has too few.
+    /// Divided by slices of the hits that are left, it has too few.
     FewHits,
 }
 
@@ -72,7 +72,7 @@ impl Divided {
         self.requests == 0
     }
 
-    /// Nanoseconds in which a bucket fills, and those of a window.
+    /// Nanoseconds in which a bucket fills, or of a window.
     fn fills_in(self) -> u128 {
         match self.drains_evenly {
             true => self.window * u128::from(self.capacity) / u128::from(self.requests).max(1),
@@ -87,7 +87,7 @@ impl Divided {
         is_sliced_window || self.fills_in() >= SLICED_FROM || is_slow
     }
 
-    /// Whether each of so many clients can have a part of it.
+    /// Whether each of `clients` can have a part of it.
     pub(super) fn division(self, clients: u32) -> Division {
         if self.is_zero() {
             return Division::Fits;
@@ -102,12 +102,12 @@ impl Divided {
         if is_enough { Division::Fits } else { Division::LowRate }
     }
 
-    /// What so many clients get of it together, at worst: in hundredths. They demand all of it, independently of each other, and one demands
-    /// about its share.
+    /// The part that `clients` together get of it at worst, in hundredths. They demand all of it, independently of each other, each about
+    /// its share.
     pub(super) fn part_at_worst(self, clients: u32) -> u64 {
         let (requests, clients) = (self.requests.max(1), u64::from(clients));
         if self.is_sliced() {
-            // What is in slices, for 15 s of demand, and what is left in them by chance.
+            // Hits in slices, for 15 s of demand, and hits left in them by chance.
             let nanos = self.fills_in().max(2 * SLICE.as_nanos());
             let thousandths = 1_000 - (SLICE.as_nanos() * 1_000 / nanos) as u64;
             let deviations = (self.capacity * 10_000 / clients).isqrt().max(180);
@@ -115,21 +115,21 @@ impl Divided {
         }
         let burst = if self.drains_evenly { self.capacity } else { burst_of_window(requests).max(1) };
         let burst = (burst - burst / 8).max(1);
-        // What clients may spend at once is missing from the rate of a window.
+        // Hits that clients may spend at once are missing from the rate of a window.
         let in_burst = if self.drains_evenly { 0 } else { burst + requests / 128 };
         let steady = requests.saturating_sub(in_burst) * 1_000 / requests;
-        // Of requests by chance, one in twice as many as a client has tokens.
+        // Of random requests, one in twice a client's tokens is lost.
         let tokens = ((burst - burst / 4) / (clients + clients / 16 + 1)).max(1);
-        // Clients that have no token get nothing meanwhile.
+        // Clients without a token get nothing meanwhile.
         let served = clients.min((burst / 2).max(1));
-        // The fewer requests a report of each has, the less does it show what the client demands.
+        // The fewer requests a client's report has, the less it shows of the client's demand.
         let reported = (5 * u128::from(requests) * REPORT_INTERVAL.as_nanos() / self.window.max(1)) as u64;
         let known = reported.saturating_sub(3 * clients);
         let thousandths = steady * (2 * tokens - 1) / (2 * tokens) * served / clients;
         thousandths * known / reported.max(1) / 10
     }
 
-    /// The least size of a token bucket with the same rate of which so many clients get a part, if any does.
+    /// The least size of a token bucket with the same rate of which `clients` get `part` at worst, if there is one.
     pub(super) fn size_for(self, clients: u32, part: u64) -> Option<u64> {
         let bucket = |capacity| Self { capacity, drains_evenly: true, ..self };
         let is_enough = |size: u64| bucket(size).part_at_worst(clients) >= part;

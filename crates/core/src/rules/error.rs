@@ -129,7 +129,7 @@ impl fmt::Display for RuleErrors {
 #[derive(Default)]
 pub(super) struct Problems {
     errors: RefCell<Vec<RuleError>>,
-    /// About what is valid, and surely not what it looks like.
+    /// About valid rules that surely do not mean what they look like.
     warnings: RefCell<Vec<RuleError>>,
 }
 
@@ -170,7 +170,7 @@ impl Problems {
         if errors.is_empty() {
             return Ok(outcome);
         }
-        // Documents keep the order in which their first errors were found: that in which they were read.
+        // Documents stay in the order in which their first errors were found: the order of reading.
         let mut sources: Vec<SourceId> = Vec::new();
         for error in &errors {
             if !sources.contains(&error.origin.source) {

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 /// Application of the rules to one descriptor of a request.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Applied<'r> {
-    /// The rule of the descriptor and how it was found; none if the request's own limit stands in its place.
+    /// The rule of the descriptor and how it was found; none if the request's own limit applies instead.
     pub matching: Option<Explanation<'r>>,
     /// The limits of the rule, or the request's own.
     pub limits: Vec<AppliedLimit<'r>>,
@@ -65,7 +65,7 @@ impl<'r> Applied<'r> {
         self.in_force().next().is_some() || self.is_with_request()
     }
 
-    /// Whether its limits are those of another descriptor, which has those of the request.
+    /// Whether another descriptor has its limits, which are those of the whole request.
     fn is_with_request(&self) -> bool {
         self.matching.as_ref().is_some_and(|matching| matching.outcome == Outcome::WithRequest)
     }

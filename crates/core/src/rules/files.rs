@@ -16,10 +16,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Length of one read. The system does not interrupt a read for another thread: one of 13 MB has delayed decisions by 10 ms.
+/// Length of one read. The system does not interrupt a read for another thread: a read of 13 MB delayed decisions by 10 ms.
 const PIECE_BYTES: u64 = 64 << 10;
 
-/// Maximum length of a file. The longest useful ones, of a million blocks, are a tenth of it.
+/// Maximum length of a file. The longest useful files, of a million blocks, are a tenth of it.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
 /// Maximum length of a file that is examined although it is not read.
@@ -137,11 +137,11 @@ pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
 
 /// The bytes of a regular file of at most so many.
 pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-    // Before it is opened, which waits for the other end of a pipe.
+    // Checked before opening, which blocks until the other end of a pipe is opened.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("is not a regular file"));
     }
-    // Not waiting for data either: files of /proc may have their reader wait forever, and so may a pipe that was put there meanwhile.
+    // Reading must not block either: files of /proc may block forever, and so may a pipe that was put there meanwhile.
     let mut file = fs::File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("is not a regular file"));

@@ -5,8 +5,8 @@ use super::{Semantics, grammar::DefaultAlgorithm, series::SERIES_MAX_DEFAULT};
 /// Options for reading rule files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoadOptions {
-    /// `Reference`: defaults of rules are those of the reference server (fixed windows, everything charged), and so are
-    /// resets in any case.
+    /// `Reference`: rules default to the fixed windows of the reference server, and charge everything; resets are always as in the
+    /// reference server.
     pub semantics: Semantics,
     /// The algorithm of rules that name none; by default that of the semantics. Limits sent with requests do not follow it.
     pub default_algorithm: Option<DefaultAlgorithm>,
@@ -14,7 +14,7 @@ pub struct LoadOptions {
     pub merge_domains: bool,
     /// Counters are in a shared store, except those of domains with `counters: local`: rules that it cannot count are errors.
     pub shared_counters: bool,
-    /// Those in the store are leased, as quotas of RLQS are.
+    /// Counters in the store are leased, as quotas of RLQS are.
     pub leases: bool,
     /// Names of limits that have a series of their own in metrics.
     pub series_max: usize,

@@ -51,7 +51,7 @@ fn declared(text: &str) -> Result<Ipv6Net, NetworkError> {
 }
 
 impl Network {
-    /// The network; as an inner error, if the address that is written has bits beyond the prefix, the network without them.
+    /// The network. If the written address has bits beyond the prefix, the inner error is the network without them.
     pub(super) fn exact(text: &str) -> Result<Result<Self, Self>, NetworkError> {
         declared(text).map(|net| if net == net.trunc() { Ok(Self(net)) } else { Err(Self(net.trunc())) })
     }
@@ -72,7 +72,7 @@ impl Network {
         self != other && self.is_v4() == other.is_v4() && self.spans(other)
     }
 
-    /// Whether the other network is this one or within it, with IPv4 addresses as those of IPv6 to which they are mapped.
+    /// Whether the other network is this network or within it. IPv4 addresses count as the IPv6 addresses to which they are mapped.
     pub(super) fn spans(self, other: Self) -> bool {
         self.0.contains(&other.0)
     }
@@ -112,10 +112,10 @@ fn is_v4(address: Ipv6Addr) -> bool {
     address.to_ipv4_mapped().is_some()
 }
 
-/// A map from addresses to numbers: that of the longest network which contains the address.
+/// A map from an address to the number of the longest network that contains it.
 ///
-/// The networks are divided into ranges that do not overlap; a lookup is a binary search of their first addresses. Parts of
-/// addresses that are compared are at most 64 bits, for which the search has no branches.
+/// The networks are divided into ranges that do not overlap; a lookup is a binary search of their first addresses. It compares at most 64
+/// bits at a time, for which the search has no branches.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NetworkMap {
     /// First IPv4 addresses of ranges; the first one is 0.
@@ -141,7 +141,7 @@ impl NetworkMap {
         networks.dedup_by_key(|(network, _)| *network);
         let (v4, v6): (Vec<_>, Vec<_>) = networks.into_iter().partition(|(network, _)| network.is_v4());
         let ranges = ranges(&v6);
-        // The range before all IPv4 addresses, and that of its end, are in no network.
+        // The ranges before and after all IPv4 addresses are in no network.
         let v4 = self::ranges(&v4).into_iter().filter(|(start, _)| is_v4(Ipv6Addr::from_bits(*start)));
         let v4 = v4.map(|(start, number)| ((start - MAPPED) as u32, number));
         let mut v4: Vec<(u32, u32)> = v4.collect();
@@ -182,8 +182,8 @@ impl NetworkMap {
     }
 }
 
-/// Ranges that cover all addresses: the first address of each, and the number of the longest network there. `networks` are in the
-/// order of first addresses, a longer network after one that contains it.
+/// Ranges that cover all addresses: the first address of each, and the number of the longest network there. `networks` are in the order of
+/// first addresses, a longer network after a network that contains it.
 fn ranges(networks: &[(Network, u32)]) -> Vec<(u128, u32)> {
     let mut ranges = Ranges { found: vec![(0, NONE)], around: Vec::new() };
     for (network, number) in networks {

@@ -6,7 +6,7 @@ use super::{
     yaml::Located,
 };
 
-/// Outermost keys of rule files, of a list those of its items.
+/// Outermost keys of rule files; in a list, of its items.
 const OF_RULES: [&str; 3] = ["domain", "extensions", "namespace"];
 
 /// Whether a file may have ConfigMaps.
@@ -47,9 +47,9 @@ fn is_of_rules(root: Located<'_>) -> bool {
     has(root) || root.items().any(has)
 }
 
-/// The kind of a file that is no rule file, with the remedy; none for a rule file, and for what is not known.
+/// The kind of a file that is no rule file, with the remedy; none for rule files and for unknown files.
 pub(super) fn kind(file: &Source) -> Option<String> {
-    // Most rule files are not read once more.
+    // Avoids parsing most rule files a second time.
     let is_key = |key: &str| {
         let text = file.text();
         text.starts_with(key) || text.contains(&format!("\n{key}:")) || text.contains(&format!("\"{key}\":"))

@@ -1,8 +1,8 @@
-//! Limits that requests bring along: how they count (`request_limits` of a domain or a descriptor). The request states their number and
-//! unit alone.
+//! Limits that requests bring along: how they count (`request_limits` of a domain or a descriptor). The request states only number and
+//! unit.
 //!
-//! The counter of such a limit is named by the domain, the entries and the unit, and keeps what was used when the number changes. So the
-//! algorithms are those of which the meaning of a state depends on the window alone: buckets drain at a rate, which is the number.
+//! Domain, entries and unit name the counter of such a limit, which keeps what was used when the number changes. So the algorithms are
+//! those whose state depends on the window alone, and not on a rate, the number, as that of buckets does.
 
 use super::{
     ChargePolicy, LimitIdentity, LimitInfo, Reserve, RuleLimit, Semantics,
@@ -33,7 +33,7 @@ pub(super) enum OwnAlgorithm {
 }
 
 impl OwnLimitSettings {
-    /// Those of a domain that states none: as a rule that names no algorithm.
+    /// Settings of a domain that states none: as for a rule that names no algorithm.
     pub(super) fn new(semantics: Semantics) -> Self {
         let (algorithm, charge) = match semantics {
             Semantics::Exact => (OwnAlgorithm::Sliding { precision: 1 }, ChargePolicy::Admitted),
@@ -81,7 +81,7 @@ impl OwnAlgorithm {
 /// Limits of a domain that requests bring along.
 #[derive(Clone, Debug)]
 pub(super) struct OwnLimits {
-    /// Without their numbers, by unit.
+    /// Limits without their numbers, by unit.
     templates: [RuleLimit; Unit::ALL.len()],
     settings: OwnLimitSettings,
     is_stated: bool,
@@ -92,7 +92,7 @@ pub(super) struct OwnLimits {
 }
 
 impl OwnLimits {
-    /// Those of a domain, with the settings of its descriptors.
+    /// The limits of a domain, with the settings of its descriptors.
     pub(super) fn new(
         domain: &Arc<str>,
         settings: Option<OwnLimitSettings>,

@@ -23,8 +23,8 @@ impl Pattern {
         Some(Self::of_parts(prefix, middle.split('*'), suffix))
     }
 
-    /// The pattern of a value in which `\*` stands for a literal `*`, and `\\` for a backslash; as an error the text that it stands
-    /// for, if it has no wildcard.
+    /// The pattern of a value in which `\*` stands for a literal `*`, and `\\` for a backslash. If it has no wildcard, the error is the
+    /// text that it stands for.
     pub fn unescaped(value: &str) -> Result<Self, String> {
         let (mut parts, mut part, mut characters) = (Vec::new(), String::new(), value.chars().peekable());
         while let Some(character) = characters.next() {
@@ -56,7 +56,7 @@ impl Pattern {
         &self.text
     }
 
-    /// Number of its characters beside the `*`, and of these.
+    /// Number of its characters except `*`, and number of `*`.
     pub(super) fn length(&self) -> (usize, usize) {
         let stars = self.text.matches('*').count();
         (self.text.chars().count() - stars, stars)

@@ -4,8 +4,8 @@
 //! first occurrence after the one before ([`Pattern::matches`]), the sequences form a tree whose nodes are each reached at most once,
 //! at one place of the text. One automaton finds all literals.
 //!
-//! Invariant: time is linear in the text and in the occurrences of literals in it, whatever the number of patterns. A node of which
-//! each step was taken is not looked at again, so a text that repeats literals costs no more than one that has each of them once.
+//! Invariant: time is linear in the text and in the occurrences of literals in it, whatever the number of patterns. A node whose steps were
+//! all taken is not looked at again, so a text that repeats literals costs no more than a text that has each of them once.
 
 use super::pattern::Pattern;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, Match, PatternID};
@@ -26,7 +26,7 @@ const INLINE: usize = 8;
 /// Bits for the nodes of a set without allocation, as words.
 const INLINE_WORDS: usize = 8;
 
-/// Finds which of many patterns match a text. Has no patterns of its own where there are few.
+/// Finds which of many patterns match a text. A few patterns have no set.
 #[derive(Clone, Debug)]
 pub(super) struct PatternSet {
     automaton: AhoCorasick,
@@ -139,7 +139,7 @@ impl PatternSet {
             }
             return ControlFlow::Continue(());
         }
-        // From the last one on: those that are reached now are behind it, and one that is removed leaves its place to one of these.
+        // Backwards: nodes that are reached now are appended, and a removed node's place is filled from the end.
         for index in (0..walk.open.len()).rev() {
             let Open { node, end, .. } = walk.open[index];
             for place in [Place::Start, Place::Within, Place::End] {
@@ -156,7 +156,7 @@ impl PatternSet {
         ControlFlow::Continue(())
     }
 
-    /// Whether the steps of a literal are fewer than the nodes that a step may lead on from: these are looked at otherwise.
+    /// Whether to look at the steps of a literal, which are no more than the open nodes, instead of at these.
     fn looks_by_literal(&self, walk: &Walk, literal: PatternID) -> bool {
         self.steps_of[literal].len() <= walk.open.len()
     }

@@ -1,4 +1,4 @@
-//! Domains that are served over RLQS: which of their rules a client can enforce by the assignments that it is sent.
+//! Domains that are served over RLQS: which of their rules a client can enforce by assignments.
 //!
 //! Invariant: in a domain with quotas each rule has at most one limit, which counts admitted hits of one bucket only, at all times.
 
@@ -18,9 +18,9 @@ pub struct QuotaSettings {
     pub clients: u32,
     /// The most that the clients of one peer may have of a limit together.
     pub max_share: Percent,
-    /// The most that all clients have of a limit together where nothing records what is assigned: a server that starts counts so much as assigned.
+    /// Most of a limit that all clients together have if nothing records assignments: a starting server counts that much as assigned.
     pub unrecorded: Percent,
-    /// The least part of each limit that clients together have to get at worst; a rule with less is an error.
+    /// The least part of each limit that clients together must get at worst; a rule with less is an error.
     pub min_use: Percent,
 }
 

@@ -18,16 +18,16 @@ use std::collections::HashSet;
 /// Bytes of an expression as it is written.
 const TEXT_MAX: usize = 4096;
 
-/// Bytes of the automaton of one expression. One with a counted repetition may need many more than its text.
+/// Bytes of the automaton of one expression. A counted repetition may need many more than its text.
 const ONE_MAX: usize = 256 * 1024;
 
 /// Bytes of the automaton of all expressions of one key and level.
 const ALL_MAX: usize = 16 * 1024 * 1024;
 
-/// Bytes of the states that a thread keeps between searches; if they are more, it finds them again.
+/// Bytes of the states that a thread keeps between searches; states beyond it are computed again.
 const CACHE_MAX: usize = 1024 * 1024;
 
-/// Bytes of the automaton by which expressions that never match are found.
+/// Bytes of the automaton that finds expressions which are never the first to match.
 const ANALYSIS_MAX: usize = 4 * 1024 * 1024;
 
 /// One valid expression.
@@ -83,7 +83,7 @@ impl Regex {
     }
 }
 
-/// As few as possible of them.
+/// Any number, as few as possible.
 fn any_number_of(dot: Dot) -> Hir {
     let sub = Box::new(Hir::dot(dot));
     Hir::repetition(Repetition { min: 0, max: None, greedy: false, sub })
@@ -101,7 +101,7 @@ fn reason(error: &regex_syntax::Error) -> String {
 }
 
 impl Regexes {
-    /// The index of the first expression with which all are too large for one automaton.
+    /// The index of the first expression with which the expressions are too large for one automaton.
     pub(super) fn first_too_many<'r>(regexes: impl Iterator<Item = &'r Regex>) -> Option<usize> {
         let mut size = 0;
         let mut sizes = regexes.enumerate().map(|(index, regex)| {
@@ -126,16 +126,15 @@ impl Regexes {
 
     /// The index of the first expression that matches.
     ///
-    /// Each begins at the start of the value, so that the preference of the automaton among several that match there, which is their
-    /// order, decides.
+    /// All are searched from the start of the value. Among several that match there, the automaton prefers the first in their order.
     pub(super) fn first(&self, value: &str) -> Option<u32> {
         let found = self.automaton.search_half(&Input::new(value).anchored(Anchored::Yes))?;
         Some(found.pattern().as_u32())
     }
 
-    /// The indices of expressions that are never the first to match, whatever the value. None if that takes too much memory to know.
+    /// The indices of expressions that are never the first to match, whatever the value. None if finding out takes too much memory.
     pub(super) fn never_first(regexes: &[&Regex]) -> Option<Vec<usize>> {
-        // Extended to the end of the value, all matches end at one place: the first one there is the first one of all.
+        // Extended to the end of the value, all matches end at one place: the first expression there is the first of all.
         let whole = |regex: &&Regex| {
             let (matching, after) = (regex.reaching_from_start(Dot::AnyChar), any_number_of(Dot::AnyChar));
             Hir::concat(vec![matching, after, Hir::look(Look::End)])

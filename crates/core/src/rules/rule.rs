@@ -8,16 +8,16 @@ use crate::{
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// A limit that another one replaces.
+/// A limit that another limit replaces.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Replaced {
     /// Its name.
     pub name: Box<str>,
-    /// The limit that replaces it where it applies, by its index in the rule; none for an unlimited rule.
+    /// Index in the rule of the limit that replaces it where that limit applies; none for an unlimited rule.
     pub by: Option<u32>,
 }
 
-/// A node of the tree. One that has no limits and is not unlimited only lists its descriptors: OK.
+/// A node of the tree. A rule that has no limits and is not unlimited only lists its descriptors: OK.
 ///
 /// The fields that most decisions read are first and adjacent: with many rules, none is in a near cache.
 #[derive(Clone, PartialEq, Debug)]
@@ -45,7 +45,7 @@ pub struct Rule {
     pub detailed_metric: bool,
     /// Metrics show the value of this rule's entry, even if the rule names none.
     pub value_to_metric: bool,
-    /// How limits count that requests to this rule bring along; none for those of the domain.
+    /// Settings of limits that requests to this rule bring along; none if the domain's settings apply.
     pub(super) own_limits: Option<Box<OwnLimitSettings>>,
     /// Index of the entry whose value chooses the slot of the counters in a cluster; all entries choose it if none.
     pub shard_by: Option<u32>,
@@ -96,7 +96,7 @@ impl Rule {
         }
     }
 
-    /// How limits count that requests to this rule bring along; none for those of the domain.
+    /// Settings of limits that requests to this rule bring along; none if the domain's settings apply.
     pub fn own_limits(&self) -> Option<&OwnLimitSettings> {
         self.own_limits.as_deref()
     }
@@ -106,7 +106,7 @@ impl Rule {
         self.replaces.iter().map(|replaced| &*replaced.name).collect()
     }
 
-    /// Names of the limits that it replaces, where `applies` holds for the limit that does so.
+    /// Names of the limits that it replaces, unless `applies` is false for the replacing limit.
     pub(crate) fn replaced(&self, applies: impl Fn(&RuleLimit) -> bool) -> impl Iterator<Item = &str> {
         let limit = |replaced: &Replaced| self.limits.get(replaced.by? as usize);
         let replaces = move |replaced: &&Replaced| limit(replaced).is_none_or(&applies);
@@ -139,7 +139,7 @@ impl Rule {
         }
     }
 
-    /// Whether each server counts for itself, also where the counters of the domain are in a shared store.
+    /// Whether each server counts for itself, even if the counters of the domain are in a shared store.
     pub fn is_local(&self) -> bool {
         self.limits.iter().any(|limit| limit.is_local)
     }
@@ -159,8 +159,8 @@ impl Rule {
         self.limits.first().map_or_else(Semantics::default, |limit| limit.semantics)
     }
 
-    /// The limit of this rule that the limit of this index of an override with these windows replaces: that of its window, else
-    /// that of its position, unless another limit of the override replaces that one.
+    /// The limit of this rule that an override's limit replaces, given the override's windows and the limit's index: the limit of the same
+    /// window, else the limit in the same position, unless another limit of the override replaces that.
     pub fn overridden_limit(&self, index: usize, windows: &[Window]) -> Option<&RuleLimit> {
         let window = *windows.get(index)?;
         let of_window = self.limits.iter().find(|limit| limit.window == window);

@@ -1,7 +1,7 @@
-//! A limit of a rule, with its schedule: limits that apply at times of the week, instead of the one that the rule declares.
+//! A limit of a rule, with its schedule: limits that apply at times of the week, instead of the declared limit.
 //!
-//! All limits of a schedule count by the same algorithm in the same counters, and differ only in the number that they admit: what was
-//! used stays used when another one begins to apply.
+//! All limits of a schedule count by the same algorithm in the same counters, and differ only in the number that they admit: what was used
+//! stays used when another limit begins to apply.
 
 use super::{
     Reserve, expressions,
@@ -34,8 +34,8 @@ pub struct KeyPrefix {
 pub struct RuleLimit {
     /// Which limit a counter belongs to.
     pub id: LimitId,
-    /// Part of the counter's key: distinguishes the limits of one rule. Made of the limit's name, so that the limits
-    /// beside it do not matter; 0 for the only limit without a name, made of the window for one of several without.
+    /// Part of the counter's key: distinguishes the limits of one rule. Made of the limit's name, so that the limits beside it do not
+    /// matter. Without a name, it is 0 for the only such limit of a rule, and made of the window if there are several.
     pub tag: u32,
     /// Its index among the limits of the rule set: dense, and not stable across reloads.
     pub index: u32,
@@ -55,29 +55,29 @@ pub struct RuleLimit {
     pub algorithm: Algorithm,
     /// Whether denied requests are charged.
     pub charge: ChargePolicy,
-    /// The most that is counted beyond the limit, in its requests per window: a debt. None if nothing bounds it but the algorithm.
+    /// Bound on the hits counted beyond the limit (a debt), in multiples of `requests`. None if nothing bounds them but the algorithm.
     pub debt_max: Option<u32>,
     /// Tidegate's semantics, or those of the reference server.
     pub semantics: Semantics,
     /// Whether its counters are named as the reference server names them: by the joined texts of domain and entries, and the
     /// window. Rules and limits in requests share them, and requests are charged one descriptor after another.
     pub is_joined: bool,
-    /// Whether each server counts for itself (`counters: local`), also where the counters of the domain are in a shared store.
+    /// Whether each server counts for itself (`counters: local`), even if the counters of the domain are in a shared store.
     pub is_local: bool,
-    /// Whether it is that of an override, whose counters are those of the rule behind it.
+    /// Whether it is an override's limit, which counts in the counters of the rule behind it.
     pub continues: bool,
-    /// None until [`RuleSet::set_key_prefixes`](super::RuleSet::set_key_prefixes), which needs the secret of the keys. None
-    /// also where descriptors are found by joined texts.
+    /// None until [`RuleSet::set_key_prefixes`](super::RuleSet::set_key_prefixes), which needs the secret of the keys, and where
+    /// descriptors are found by joined texts.
     pub key_prefix: Option<KeyPrefix>,
     /// Limits that apply at times instead of this one, in the same counters.
     pub schedule: Option<Box<LimitSchedule>>,
     /// The condition of the limit: without it, or if it holds, the limit applies.
     pub when: Option<Arc<Expression>>,
-    /// Its denials and the bans that they begin: a limit that is [`Algorithm::Ban`], with the name and the numbers of this one.
+    /// The limit that counts its denials and begins bans: an [`Algorithm::Ban`], with the name and the numbers of this limit.
     pub ban: Option<Box<Self>>,
     /// The estimate that it charges before the cost of a request is known.
     pub reserve: Option<Reserve>,
-    /// Limits by the day that an entry states, instead of this one, in the same counters.
+    /// Limits that apply instead of this one by the day that an entry states, in the same counters.
     pub(crate) anchors: Option<Box<EntryAnchors>>,
 }
 
@@ -131,7 +131,7 @@ impl RuleLimit {
         self.anchors.as_deref()
     }
 
-    /// The limit of a descriptor with these entries: this one, or that of the day which one of them states. None if that is no day.
+    /// The limit of a descriptor with these entries: this limit, or the limit of the day that an entry states. None if that is no day.
     #[inline]
     pub(crate) fn of_entries(&self, entries: &[Entry<'_>]) -> Option<&Self> {
         match &self.anchors {
@@ -146,8 +146,8 @@ impl RuleLimit {
         self.when.as_ref().is_none_or(|when| expressions::holds(when, &self.name, descriptors))
     }
 
-    /// Whether its charges are more than the hits of a request: it has a condition, a ban or an estimate, or gives slots; or its windows begin
-    /// on a day that an entry states.
+    /// Whether its charges depend on more than the hits of a request, because it has a condition, a ban or an estimate, gives slots, or has
+    /// windows that begin on a day that an entry states.
     #[inline]
     pub(crate) fn is_special(&self) -> bool {
         self.when.is_some()
@@ -163,7 +163,7 @@ impl RuleLimit {
         CurrentLimit { name, requests: *requests, capacity: *capacity, window: *window, unit: *unit }
     }
 
-    /// The hits that a request with these is charged at its start. An estimate is at most what the limit admits at once, which an override
+    /// The hits that a request with `hits` is charged at its start. An estimate is at most what the limit admits at once, which an override
     /// or a schedule may have lowered.
     #[inline]
     pub fn hits_at_start(&self, hits: Hits) -> Hits {
@@ -175,7 +175,7 @@ impl RuleLimit {
         }
     }
 
-    /// The hits that a peek is about: those of a request that starts.
+    /// The hits that a peek stands for: those of a request that starts.
     #[inline]
     pub fn hits_of_peek(&self) -> u64 {
         match self.reserve {
@@ -184,7 +184,7 @@ impl RuleLimit {
         }
     }
 
-    /// The most hits that a counter of the limit has, debts and queued hits included; none if nothing bounds them but the algorithm.
+    /// The most hits that a counter of the limit has, debts and queued hits included; none if only the algorithm bounds them.
     #[inline]
     pub fn counted_at_most(&self) -> Option<u64> {
         let debt = u64::from(self.debt_max?).saturating_mul(self.requests.into());
@@ -193,7 +193,7 @@ impl RuleLimit {
         Some(debt.saturating_add(self.capacity.into()).saturating_add(queued.into()))
     }
 
-    /// Of hits that are counted whether they fit or not, those that the bound on debts leaves.
+    /// The part of always-counted hits that the bound on debts allows.
     #[inline]
     pub(crate) fn within_debt(&self, state: &State, hits: u64, now: Timestamp) -> u64 {
         match self.counted_at_most() {
@@ -202,7 +202,7 @@ impl RuleLimit {
         }
     }
 
-    /// The least wait after which `hits` would be admitted if no other hits arrived, by its schedule too.
+    /// The least wait until `hits` would be admitted if no other hits arrived, by its schedule too.
     #[inline]
     pub fn until_admits(&self, state: &State, hits: u64, now: Timestamp) -> Reset {
         match &self.schedule {
@@ -211,7 +211,7 @@ impl RuleLimit {
         }
     }
 
-    /// The least wait of a request that also gives hits back, with the hits that each limit of the schedule would be charged.
+    /// As [`Self::until_admits`], for a request that also gives hits back, and that charges each limit of the schedule its own `hits`.
     pub(crate) fn until_admits_any(
         &self,
         state: &State,
@@ -244,13 +244,13 @@ impl RuleLimit {
         }
     }
 
-    /// The limit that applies at a moment: this one, or one of its schedule.
+    /// The limit that applies at a moment: this limit, or one of its schedule.
     #[inline]
     pub fn at(&self, now: Timestamp) -> &Self {
         self.schedule.as_ref().and_then(|schedule| schedule.limit_at(now)).unwrap_or(self)
     }
 
-    /// The limit that admits most at any time: this one, or one of its schedule.
+    /// The limit that admits most at any time: this limit, or one of its schedule.
     pub(super) fn greatest(&self) -> &Self {
         let scheduled = self.schedule.iter().flat_map(|schedule| schedule.limits());
         scheduled
@@ -327,14 +327,14 @@ impl LimitSchedule {
         both.map(move |(hours, limit)| ScheduledLimit { requests: limit.requests, hours: *hours, zone })
     }
 
-    /// The limit instead of the declared one at a moment.
+    /// The limit that applies at a moment instead of the declared limit.
     #[inline]
     pub(crate) fn limit_at(&self, now: Timestamp) -> Option<&RuleLimit> {
         self.limits.get(self.timetable.at(now)?)
     }
 
-    /// The least wait after which the hits that the limit which applies then is charged would be admitted, if no other hits arrived and the
-    /// request gives back so many.
+    /// The least wait until the limit that applies then admits what it would charge, if no other hits arrived and the request gives back
+    /// `given` hits.
     fn until_admits(
         &self,
         declared: &RuleLimit,
@@ -343,7 +343,7 @@ impl LimitSchedule {
         now: Timestamp,
     ) -> Reset {
         let all = self.limits.iter().enumerate().map(|(index, limit)| (Some(index), limit));
-        // What fits a limit fits it from then on, so that of each limit only the first moment matters.
+        // Hits that fit a limit still fit it later: of each limit only the first moment matters.
         let moments = all.chain([(None, declared)]).filter_map(|(hours, limit)| {
             match limit.algorithm.until_admits_after(state, (given, hits(limit)), now) {
                 Reset::After(wait) => self.timetable.first_at(hours, now.saturating_add(wait)),
@@ -388,7 +388,7 @@ pub struct EntryAnchors {
 }
 
 impl EntryAnchors {
-    /// Those of a limit whose calendar has [`Anchor::OF_ENTRY`].
+    /// The anchors of a limit whose calendar has [`Anchor::OF_ENTRY`].
     pub(super) fn new(entry: AnchorEntry, declared: &RuleLimit) -> Option<Self> {
         let calendar = declared.algorithm.calendar()?;
         let limit = |anchor| RuleLimit {
@@ -417,7 +417,7 @@ impl EntryAnchors {
     }
 }
 
-/// The fixed window with the same limit, and periods from another anchor on.
+/// The same fixed window, with periods from another anchor on.
 fn from(algorithm: &Algorithm, calendar: &Calendar, anchor: Anchor) -> Algorithm {
     let limit = algorithm.fixed().map_or(0, |fixed| fixed.limit);
     Algorithm::fixed_window(limit, Schedule::Calendar(calendar.from(anchor)))

@@ -38,7 +38,7 @@ struct Entry {
 }
 
 impl SeriesTable {
-    /// The series of a name, in use until what is returned is dropped.
+    /// The series of a name, in use until the returned value is dropped.
     pub(super) fn register(&mut self, name: &LimitName, max: usize) -> UsedSeries {
         if let Some((name, &id)) = self.ids.get_key_value(name) {
             return UsedSeries { id, _name: Some(Arc::clone(name)) };
@@ -65,8 +65,7 @@ impl SeriesTable {
         self.free.pop()
     }
 
-    /// Frees the entries of names that no rule set has any more, if entries are scarce. To be called before a rule set is
-    /// built.
+    /// Frees the entries of names that no rule set has any more, if entries are scarce. Called before a rule set is built.
     pub(super) fn free_unused(&mut self, max: usize) {
         if self.entries.len() <= max {
             return;

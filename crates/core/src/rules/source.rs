@@ -1,4 +1,4 @@
-//! What a feed declares, document by document.
+//! Documents of feeds.
 
 use super::{Block, OverrideRule, SourceId, overlay::Document};
 use std::{borrow::Cow, sync::Arc};
@@ -18,8 +18,8 @@ pub struct Source {
 /// The content of a document.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Content {
-    /// The text of a rule file, of a file of blocks, or of a document with the grammar of either from elsewhere. With the identity of an
-    /// override, what [`Source::text`] returns of one.
+    /// The text of a rule file, of a file of blocks, or of a document from elsewhere in the grammar of either. With an override's id, the
+    /// text that [`Source::text`] returns for it.
     Text(String),
     /// An override that an operator set.
     Override(Arc<OverrideRule>),

@@ -1,4 +1,4 @@
-//! Descriptors whose entry for the day of their windows is no day: the limits whose windows that entry would begin, and the remedy.
+//! Advice on descriptors whose entry for the day of their windows is no day: the limits of those windows, and the remedy.
 
 use super::{Rule, RuleSet, rule_limit::EntryAnchors, unlimited::key_of};
 use crate::algorithm::Period;

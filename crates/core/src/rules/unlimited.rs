@@ -27,8 +27,8 @@ pub struct Advice {
 }
 
 impl DomainRules {
-    /// Whether no rule decides on a descriptor with these entries: none matches, or only one that leads to descriptors below it. A rule
-    /// with `unlimited`, or one without a limit and with nothing below it, is an allow-list entry: it decides.
+    /// Whether no rule decides on a descriptor with these entries: none matches, or only a rule that leads to descriptors below it. A rule
+    /// with `unlimited`, or without a limit and with nothing below it, is an allow-list entry: it decides.
     pub fn leaves_undecided(&self, entries: &[Entry<'_>]) -> bool {
         if self.overlaid(entries).is_some() {
             return false;
@@ -80,8 +80,7 @@ pub enum NamedRules {
 }
 
 impl RuleSet {
-    /// The rules of a domain, or of all, that have this path, or a limit of this name: one that a rule declares, or one as metrics
-    /// have it.
+    /// The rules of a domain, or of all, that have this path, or a limit of this name: as declared by a rule, or as in metrics.
     pub fn named(&self, domain: Option<&str>, name: &str) -> NamedRules {
         let domains = self.domains().filter(|of| domain.is_none_or(|domain| domain == of.name()));
         let rules: Vec<&Rule> = domains.flat_map(DomainRules::rules_unsorted).collect();
@@ -110,7 +109,7 @@ impl RuleSet {
     }
 }
 
-/// The known name that `name` most likely stands for: one that is spelt alike, or is a part of the other.
+/// The known name that `name` most likely stands for: spelt alike, or one a part of the other.
 pub fn nearest_name<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     const PART_MIN: usize = 3;
     nearest(name, known).or_else(|| {
@@ -318,7 +317,7 @@ mod tests {
         let with = parse(&text, Semantics::Exact);
         assert!(!with.domain("shop").is_none_or(|rules| rules.leaves_undecided(&entries(&entry[..1]))));
 
-        // Below a descriptor that has others already, and below one that has none.
+        // Below a descriptor that already has descriptors, and below a descriptor that has none.
         let value = rules.advise("shop", &["user", "path"]);
         assert_eq!(value.place, "`descriptors` of the descriptor at r.yaml:3:3 (user)");
         assert_eq!(value.reason, "descriptors below user have the key path with these values only: /login");

@@ -4,7 +4,7 @@ use super::{Network, Pattern, letter_case::folded, regexes::Regex};
 use smol_str::SmolStr;
 use std::{borrow::Cow, fmt, net::IpAddr};
 
-/// The values of its key that a descriptor is for.
+/// Values of a descriptor's key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ValueSet {
     pub(super) values: Values,
@@ -12,8 +12,8 @@ pub struct ValueSet {
     pub(super) ignores_case: bool,
     /// Whether all values share one counter.
     pub(super) shares_counter: bool,
-    /// Stands for the values in the rule's path and, if they share a counter, in its key. No two sets of a key and level have the same,
-    /// and adding values to a list leaves it as it is.
+    /// Stands for the values in the rule's path and, if they share a counter, in its key. Unique among the sets of a key and level; adding
+    /// values to a list does not change it.
     pub(super) label: Box<str>,
 }
 
@@ -32,13 +32,13 @@ pub(super) enum Values {
 /// The values of a [`ValueSet`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum SetValues<'s> {
-    /// These; at least one.
+    /// These texts; at least one.
     Texts(&'s [SmolStr]),
-    /// Those that match this pattern.
+    /// Texts that match this pattern.
     Wildcard(&'s Pattern),
     /// Addresses of these networks; at least one.
     Networks(&'s [Network]),
-    /// Those that match this expression.
+    /// Texts that match this expression.
     Regex(&'s str),
 }
 

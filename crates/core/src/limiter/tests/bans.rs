@@ -1,4 +1,4 @@
-//! Bans: which denials count, and what one does to other limits of a request. When it begins and ends is tested in `algorithm/ban.rs`, and
+//! Bans: which denials count, and how a ban affects other limits of a request. Its beginning and end are tested in `algorithm/ban.rs`, and
 //! whole decisions with bans by the simulator (`tests/sim`).
 
 use super::*;
@@ -48,7 +48,7 @@ fn only_denials_by_the_limit_itself_count() {
     for _ in 0..5 {
         check(&limiter, &[(0, "user=a; other=x", &["ok 2", "over 0 1000"])]);
     }
-    // Peeks are no requests that were denied.
+    // A peek is no denied request.
     check(&limiter, &[(0, "user=a +2", &["ok 0"])]);
     for _ in 0..5 {
         check(&limiter, &[(0, "user=a ?", &["over 0 1000"])]);
@@ -143,7 +143,7 @@ mod after_changes {
         check(&limiter, &[(59_999, "user=a", &["over 0 1"]), (60_000, "user=a", &["ok 1"])]);
     }
 
-    /// It came back with its old end when the rules had a ban again.
+    /// The ban came back with its old end once the rules had a ban again.
     #[test]
     fn a_reload_that_removes_the_ban_ends_it_for_good() {
         for is_asked_meanwhile in [false, true] {
@@ -154,17 +154,17 @@ mod after_changes {
             }
             replace_rules(&limiter, &RULES.replace("for: 60s", "for: 1m"));
             check(&limiter, &[(20_000, "user=a +2", &["ok 0"])]);
-            // Nor do the denials count that were before.
+            // Earlier denials do not count either.
             check(&limiter, &[(20_001, "user=a", &["over 0 999"]), (20_002, "user=a", &["over 0 998"])]);
             check(&limiter, &[(20_003, "user=a", &["over 0 60000"])]);
-            // And so each time.
+            // The same each time.
             replace_rules(&limiter, &without_ban());
             replace_rules(&limiter, RULES);
             check(&limiter, &[(30_000, "user=a", &["ok 1"])]);
         }
     }
 
-    /// A snapshot had it, and a start whose rules had a ban again read it as theirs.
+    /// Snapshots kept the ban's counter, and a start with a ban in its rules read it as its own.
     #[test]
     fn a_reload_that_removes_the_ban_drops_its_counters() {
         let limiter = banned();
@@ -252,7 +252,7 @@ fn service_limits_of_a_banned_key_are_used_up_until_the_end_of_the_ban() {
     assert_eq!(shown, [(2, 0, Reset::After(left), Some(left))]);
 }
 
-/// There a peek of a key at its limit is OK otherwise.
+/// With these semantics, a peek of a key at its limit is otherwise OK.
 #[test]
 fn a_peek_of_a_banned_key_is_denied_with_the_references_semantics_too() {
     let limiter = limiter_of(RULES, Semantics::Reference, 1000, OnFull::Deny);

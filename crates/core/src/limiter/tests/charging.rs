@@ -122,7 +122,7 @@ descriptors:
     );
 }
 
-/// Limits of one unit that a request brings along share a counter: the status of each was that of the first one's number.
+/// Limits of one unit that a request brings along share a counter: each status was that of the first limit's number.
 #[test]
 fn limits_sent_with_a_request_report_their_own_remaining_hits() {
     use crate::limit::{RequestLimit, Unit};
@@ -143,7 +143,7 @@ fn limits_sent_with_a_request_report_their_own_remaining_hits() {
     assert_eq!(remaining(5, 9, 1), [(Code::Ok, 3), (Code::Ok, 7)]);
 }
 
-/// A denial consumes nothing, but what is demanded of a counter beside quota is known from it.
+/// A denial consumes nothing, but shows the demand on a counter with quota.
 #[test]
 fn hits_that_a_counter_with_quota_denies_are_noted() {
     let limiter = limiter(TWO_RULES);

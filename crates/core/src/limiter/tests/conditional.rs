@@ -268,7 +268,7 @@ proptest! {
     }
 }
 
-/// Of several limits of a rule, each replaces only where it applies itself.
+/// Each limit of a rule replaces another only where it applies itself.
 #[test]
 fn a_limit_whose_condition_does_not_hold_replaces_none_beside_limits_of_its_rule() {
     let limiter = limiter(

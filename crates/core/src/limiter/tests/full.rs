@@ -21,7 +21,7 @@ fn when_full_newcomers_are_denied_and_live_counters_go_on() {
         ],
     );
     assert_eq!(limiter.store().counters(), 2);
-    // A minute on, the swept make room.
+    // After a minute, swept counters make room.
     for shard in 0..limiter.store().shard_count() {
         limiter.store().sweep(shard, usize::MAX, Timestamp::from_millis(MIDNIGHT_MILLIS + 61_000));
     }
@@ -73,7 +73,7 @@ descriptors:
     }
 }
 
-/// A page of counters that is full drops those that are expired, among them another counter of the request.
+/// A full page of counters drops its expired counters, among them another counter of the request.
 #[test]
 fn a_new_counter_that_drops_another_of_its_request_keeps_the_number_of_counters_right() {
     let limiter = limiter_of(TWO_RULES, Semantics::Exact, 1_000_000, OnFull::Deny);

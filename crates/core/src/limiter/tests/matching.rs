@@ -13,8 +13,8 @@ fn a_descriptor_without_a_rule_is_ok_without_a_limit() {
     assert_eq!(shown(&pinned.decide(&elsewhere, Timestamp::EPOCH)), ["none"]);
 }
 
-/// Envoy sends such a descriptor where a client leaves out all headers of actions with `skip_if_absent`. The request was refused, so that
-/// Envoy admitted it, past all its other limits.
+/// Envoy sends such a descriptor if a client omits all headers of actions with `skip_if_absent`. Refusing the request made Envoy admit it,
+/// past all its other limits.
 #[test]
 fn a_descriptor_without_entries_has_no_limit_and_takes_none_from_the_others() {
     let limiter = limiter(TWO_RULES);

@@ -1,4 +1,4 @@
-//! The numbers of decisions: their order is the one in which decisions changed counters.
+//! The numbers of decisions: in the order in which decisions changed counters.
 
 use super::*;
 use crate::limiter::fast_path::tests::{KEYS, RULES, drawn_descriptor};

@@ -34,7 +34,7 @@ fn blocked(key: &str, value: &str) -> Vec<Source> {
     vec![Source::of_blocks("blocks", vec![block])]
 }
 
-/// A value that is written as a network is one, in the files of former versions too.
+/// A value written as a network is a network, in the files of former versions too.
 #[test]
 fn a_block_of_a_value_that_is_a_network_blocks_its_addresses_and_the_text() {
     let limiter = limiter(RULES);
@@ -88,7 +88,7 @@ fn an_override_takes_any_window_and_continues_each_limit_of_the_rule() {
     let limiter = limiter(RULES);
     check(&limiter, &[(1_500, "two=x +3", &["ok 2"])]);
     put_overlays(&limiter, RULES, overridden(("two", "x"), limits(&["9/30s", "25/day"])));
-    // The first continues that of a second, which stands in its position, and the other that of a day.
+    // The first limit continues the counter of the second, by its position, the other the counter of the day, by its window.
     check(&limiter, &[(1_500, "two=x ?", &["ok 6"]), (1_500, "two=x +6", &["ok 0"])]);
     let remaining = |window_millis: u64| {
         let pinned = limiter.pin();
@@ -101,7 +101,7 @@ fn an_override_takes_any_window_and_continues_each_limit_of_the_rule() {
     assert_eq!((remaining(30_000), remaining(86_400_000)), (Some(0), Some(16)));
 }
 
-/// A reset of a blocked key removed no counter, and its old use was there when the block was deleted.
+/// A reset of a blocked key removed no counter, and the old use was back once the block was deleted.
 #[test]
 fn resets_and_give_backs_of_a_blocked_key_reach_the_counters_behind_the_block() {
     for overlaid in [

@@ -67,7 +67,7 @@ fn a_holder_in_this_process_keeps_what_its_ticket_names_for_as_long_as_it_states
     assert_eq!(counts(&limiter), [1, 1, 1, 1], "the second one is too late");
 }
 
-/// Its counter was taken for that of the missing renewal.
+/// Its counter was taken for the counter of the missing renewal.
 #[test]
 fn a_descriptor_without_the_ticket_is_no_part_of_its_renewal() {
     let limiter = limiter(RULES);
@@ -144,7 +144,7 @@ fn a_request_that_renews_what_is_not_held_charges_nothing_else() {
     let with_others = format!("user=a,renew={held}; plan=free; user=b");
     check(&limiter, &[(9_000, &with_others, &["none", "ok 3", "ok 2"])]);
     check(&limiter, &[(19_000, &with_others, &["over full", "ok 3", "ok 3"])]);
-    // Of a release and a renewal of one ticket, the release is made first.
+    // If a request releases and renews one ticket, the release is made first.
     let held = ticket(&limiter, 20_000, "user=a");
     check(&limiter, &[(20_001, &format!("user=a,renew={held}; slot={held}"), &["over full", "none"])]);
     let text = format!("user=a,slot={held},renew={held}");
@@ -194,7 +194,7 @@ fn a_block_since_then_leaves_a_slot_to_its_holder() {
     check(&limiter, &[(18_999, "user=a ?", &["ok 2"]), (19_000, "user=a ?", &["ok 3"])]);
 }
 
-/// A holder that renews in time is in flight for as long as it wants, beside others that renew late.
+/// Holders that renew in time stay in flight, beside others that renew late.
 #[test]
 fn by_any_number_of_threads_what_is_renewed_is_held_and_no_more_than_the_limit() {
     let limiter = limiter(&RULES.replace("max_hold: 10s", "max_hold: 24h"));

@@ -126,7 +126,7 @@ fn a_denied_request_reserves_nothing() {
     let limiter = limiter(RULES);
     assert_eq!(decide(&limiter, 0, "plan=p +2; user=a; both=b"), (Code::OverLimit, None));
     check(&limiter, &[(0, "user=a ?; both=b ?", &["ok 100", "ok 2"])]);
-    // A peek is about the hits of a start.
+    // A peek stands for the hits of a start.
     (0..4).for_each(|_| _ = start(&limiter, 0, "user=a"));
     check(&limiter, &[(0, "user=a ?", &["ok 20"])]);
     let ticket = start(&limiter, 0, "user=a");
@@ -144,7 +144,7 @@ fn a_cancelled_start_is_given_back_as_a_whole() {
     check(&limiter, &[(0, "user=a ?; both=b ?", &["ok 100", "ok 2"])]);
 }
 
-/// The decision log orders lines by it: another thread's decision may be about an earlier time, and finds the counter changed.
+/// The decision log orders lines by this number: another thread may decide at an earlier time, and find the counter changed.
 #[test]
 fn an_end_past_its_deadline_has_the_number_of_its_change() {
     let limiter = limiter(RULES).with_numbered_decisions();
@@ -243,8 +243,8 @@ fn a_shadow_rule_reserves_what_fits() {
     check(&limiter, &[(0, "bytes=a ?", &["ok 999"])]);
 }
 
-/// A hundred requests at once, none of which knows its cost: with estimates that are not too low, what is spent never exceeds the
-/// budget; with others, by no more than the sum of their errors in flight.
+/// A hundred concurrent requests of unknown cost. If no estimate is too low, spending never exceeds the budget; otherwise by at most the
+/// sum of the errors in flight.
 #[test]
 fn a_budget_is_exceeded_by_no_more_than_the_errors_of_the_estimates() {
     const BUDGET: u64 = 1_000;
@@ -277,7 +277,7 @@ descriptors:
             }
         });
         let spent = spent.into_inner();
-        // Those in flight when the last was admitted: each had its estimate, which fitted.
+        // Requests in flight when the last was admitted: each had its estimate, which fitted.
         let in_flight = threads.min(BUDGET / 20);
         let error = in_flight * u64::saturating_sub(most, 20);
         assert!(spent <= BUDGET + error, "{spent} of {BUDGET}");
@@ -289,7 +289,7 @@ descriptors:
     }
 }
 
-/// An end dated all but as many hits as the declared limit has at the newest of them, though a schedule admitted more.
+/// An end dated all hits beyond the declared number at the newest of the others, though a schedule admitted more.
 #[test]
 fn an_end_keeps_the_times_of_a_log_whose_schedule_admits_more_than_the_limit() {
     let limiter = limiter(

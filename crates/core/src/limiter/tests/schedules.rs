@@ -4,7 +4,7 @@ use super::*;
 use crate::rules::{OverrideAction, OverrideLimit, OverrideRule};
 use proptest::{collection::vec, prelude::*};
 
-/// Midnight of the tests is one of a Wednesday.
+/// Midnight of the tests begins a Wednesday.
 const HOUR_MILLIS: u64 = 3_600_000;
 
 const OFFICE: &str = "
@@ -131,7 +131,7 @@ descriptors:
     );
 }
 
-/// Found by the simulator: after 64 moments that are none, the last of them was reported.
+/// Found by the simulator: after 64 moments at which not all limits admit, the last of them was reported.
 #[test]
 fn limits_that_never_admit_together_have_no_reset() {
     let limiter = limiter(
@@ -147,7 +147,7 @@ descriptors:
     check(&limiter, &[(7 * HOUR_MILLIS, "user=a", &["over never"])]);
 }
 
-/// Found by the simulator: the hits of the first descriptor with a counter were those of the others, too.
+/// Found by the simulator: the hits of a counter's first descriptor were taken for those of its other descriptors too.
 #[test]
 fn a_peek_beside_a_request_does_not_shorten_its_reset() {
     let limiter = limiter(
@@ -163,7 +163,7 @@ descriptors:
     check(&limiter, &[(9 * HOUR_MILLIS, "user=a ?; user=a +4", &["ok 2", "over 2 3600000"])]);
 }
 
-/// The number that applies in minutes of a week that begins at the first minute of a Monday in a place without clock changes.
+/// The number that applies at a minute, counted from the first minute of a Monday, in a place without clock changes.
 fn naive_number(entries: &[(u8, u64, u64, u32)], base: u32, minute: u64) -> u32 {
     let (day, of_day) = (minute / 1440 % 7, minute % 1440);
     let on = |days: u8, day: u64| days >> (day % 7) & 1 == 1;
@@ -224,7 +224,7 @@ proptest! {
             (Code::OverLimit, _, Some(Reset::After(wait))) => {
                 let wait = wait.as_nanos() as u64;
                 prop_assert!(wait > 0);
-                // Nothing before it either: at each beginning of a minute up to it the request is denied.
+                // Nor any earlier: the request is denied at the beginning of each minute until then.
                 let minutes = (wait / 60_000_000_000).min(3 * 10_080);
                 for minute in 0..=minutes {
                     let then = now.saturating_add_nanos(minute * 60_000_000_000);

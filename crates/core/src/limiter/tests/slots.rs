@@ -157,7 +157,7 @@ fn negative_hits_with_a_ticket_release_a_part_and_without_one_nothing() {
     );
 }
 
-/// Another value of an entry `slot`, and any in a domain without such a limit, is a descriptor like all others.
+/// A descriptor whose entry `slot` has another value, or whose domain has no such limit, is like all others.
 #[test]
 fn only_a_ticket_in_a_domain_with_requests_in_flight_is_a_release() {
     let with = limiter(RULES);
@@ -221,7 +221,7 @@ fn slots_stay_held_over_a_change_of_the_rules() {
     check(&limiter, &[(9_999, &format!("slot={ticket}"), &["none"]), (9_999, "user=a ?", &["ok 4"])]);
 }
 
-/// As many requests as there were in the window are not in flight.
+/// The requests counted in the window are not in flight.
 #[test]
 fn hits_of_a_window_are_not_in_flight_after_a_change_of_the_algorithm() {
     let limiter = limiter(RULES);

@@ -1,4 +1,4 @@
-//! Every wait that is stated is true: a caller that waits it, alone, is admitted, and a nanosecond less is not. In all combinations of
+//! Every stated wait is true: a caller that waits it, alone, is then admitted, and not a nanosecond earlier. In all combinations of
 //! algorithms, `charge`, `reserve`, bans, schedules, overrides, quotas, shadow rules, several limits and descriptors, and peeks.
 
 use super::*;
@@ -34,7 +34,7 @@ const ADDITIONS: [&str; 9] = [
 /// The code of a response, the code, the remaining hits and the reset of each status, and the wait of a denial.
 type Outcome = (Code, Vec<(Code, u32, Option<Reset>)>, Option<Reset>);
 
-/// What happens, so many milliseconds after the step before it.
+/// A step, some milliseconds after the step before it.
 #[derive(Clone, Debug)]
 enum Step {
     Request(String),
@@ -50,7 +50,7 @@ struct History {
     steps: Vec<(u64, Step)>,
 }
 
-/// A limiter to which it has happened, and the time.
+/// A limiter after some steps, and the time.
 struct After {
     limiter: Limiter,
     rules: String,
@@ -124,7 +124,7 @@ fn limit(name: &'static str) -> impl Strategy<Value = String> {
     )
 }
 
-/// What a rule is besides.
+/// Further options of a rule.
 const MODES: [&str; 4] = ["", "", "quota_mode: true, ", "shadow_mode: true, "];
 
 fn rules() -> impl Strategy<Value = String> {
@@ -216,7 +216,7 @@ proptest! {
     }
 }
 
-/// The second limit denies for 10 s; its denial fills the first one, which denies for an hour then.
+/// The second limit denies for 10 s; its denial fills the first limit, which then denies for an hour.
 #[test]
 fn a_wait_includes_what_its_denial_has_charged() {
     let limiter = limiter(
@@ -251,7 +251,7 @@ descriptors:
     );
 }
 
-/// The denial fills the only quota, which denies by itself then.
+/// The denial fills the only quota, which then denies by itself.
 #[test]
 fn a_wait_includes_a_quota_that_its_denial_has_charged() {
     let limiter = limiter(
@@ -301,7 +301,7 @@ descriptors:
     );
 }
 
-/// The estimate is at most the limit, which the schedule changes: waiting the time of the smaller one was denied.
+/// The estimate is at most the limit, which the schedule changes: a caller that waited for the smaller estimate was denied.
 #[test]
 fn a_wait_across_a_change_of_the_schedule_is_for_the_estimate_of_its_end() {
     let limiter = limiter(
