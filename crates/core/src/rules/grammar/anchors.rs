@@ -7,8 +7,8 @@ use crate::rules::{
 };
 
 impl Walk<'_> {
-    /// Reads `calendar: {month: {entry: KEY}}`, whose period and zone have been read: the entry of the descriptor being read that states
-    /// the day of the limit.
+    /// Reads KEY of `calendar: {month: {entry: KEY}}`: the entry of the descriptor being read that states the day of the limit. Period and
+    /// zone have been read.
     pub(super) fn anchor(&self, fields: &mut Fields<'_>) -> Option<AnchorEntry> {
         let calendar = fields.take("calendar").filter(Field::is_map)?;
         let mut periods = calendar.fields()?;

@@ -1,4 +1,4 @@
-//! `debt_max` of a limit: the most that is counted beyond it, in its requests per window.
+//! `debt_max` of a limit: the most hits counted beyond it, in multiples of its requests per window.
 
 use super::{algorithm::Counting, walk::Walk};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     rules::{Reserve, semantics::ChargePolicy, yaml::Fields},
 };
 
-/// Windows of a bucket. A debt in a window ends with the one after it; a bucket has to drain, which without a bound may take years.
+/// Windows of a bucket. A debt in a window ends with the next window; a bucket has to drain, which without a bound may take years.
 const BUCKET_DEFAULT: u32 = 2;
 
 /// The bound of a limit that states none.

@@ -1,4 +1,4 @@
-//! What a rule file declares.
+//! Declarations of a rule file.
 
 use crate::rules::{
     OwnLimitSettings, Redaction, conditions::ConditionalLimit, error::Origin, pattern::Pattern,
@@ -17,7 +17,7 @@ pub(in crate::rules) struct DeclaredDomain {
     pub(in crate::rules) is_shared: bool,
     /// How it is served over RLQS; none if it is not.
     pub(in crate::rules) quotas: Option<DeclaredQuotas>,
-    /// How limits count that requests bring along, and where that is stated.
+    /// How limits in requests count, and where that is stated.
     pub(in crate::rules) own_limits: Option<(OwnLimitSettings, Origin)>,
 }
 
@@ -27,9 +27,9 @@ pub(in crate::rules) struct DeclaredQuotas {
     pub(in crate::rules) clients: u32,
     /// The most that the clients of one peer may have of a limit together.
     pub(in crate::rules) max_share: Percent,
-    /// The most that all clients have of a limit where no process records what it assigns.
+    /// Most of a limit that all clients have if no process records its assignments.
     pub(in crate::rules) unrecorded: Percent,
-    /// The least part of each limit that clients together have to get at worst.
+    /// The least part of each limit that clients together must get at worst.
     pub(in crate::rules) min_use: Percent,
     pub(in crate::rules) origin: Origin,
     /// Whether the counters of the domain are in a shared store.
@@ -53,29 +53,29 @@ pub(in crate::rules) struct Declared {
     pub(in crate::rules) path_in_file: String,
 }
 
-/// The keys that a descriptor is for.
+/// The keys of a descriptor.
 pub(in crate::rules) enum DeclaredKey {
-    /// This one.
+    /// This key.
     Exact(Box<str>),
-    /// Those that the pattern matches.
+    /// Keys that the pattern matches.
     Wildcard(Pattern),
 }
 
-/// The values of its key that a descriptor is for.
+/// The values of a descriptor's key.
 #[derive(Clone, Debug)]
 pub(in crate::rules) enum DeclaredValue {
-    /// Those that no other descriptor of the key matches.
+    /// Values that no other descriptor of the key matches.
     Any,
-    /// This one.
+    /// This value.
     Exact(Box<str>),
-    /// Those that the pattern matches, with its text as written; all of them share one counter, or each has its own.
+    /// Values that the pattern matches, with its text as written; all of them share one counter, or each has its own.
     Wildcard { pattern: Pattern, text: Box<str>, shared: bool },
-    /// Those of the set; only for an exact key.
+    /// Values of the set; only for an exact key.
     Set(Box<ValueSet>),
 }
 
 impl Declared {
-    /// Adds the settings of limits that requests bring along, of this descriptor and those below it.
+    /// Adds the settings of limits in requests, of this descriptor and those below it.
     pub(in crate::rules) fn add_own_limits(&self, settings: &mut Vec<OwnLimitSettings>) {
         settings.extend(self.rule.own_limits.as_deref());
         self.below.iter().for_each(|below| below.add_own_limits(settings));
@@ -94,7 +94,7 @@ pub(super) fn joined(key: &DeclaredKey, value: &DeclaredValue) -> String {
         DeclaredValue::Any => key.to_owned(),
         DeclaredValue::Exact(value) => format!("{key}_{value}"),
         DeclaredValue::Wildcard { text, .. } => format!("{key}_{text}"),
-        // The reference server has none: metrics show its entry as that of a key alone.
+        // The reference server has no sets: metrics show the entry as a key alone.
         DeclaredValue::Set(set) if set.shares_counter => format!("{key}_{}", set.label()),
         DeclaredValue::Set(_) => key.to_owned(),
     }
@@ -111,18 +111,18 @@ impl DeclaredKey {
 }
 
 impl DeclaredValue {
-    /// Whether the descriptor is for this value.
+    /// Whether the descriptor matches this value.
     pub(in crate::rules) fn matches(&self, value: &str) -> bool {
         match self {
             Self::Any => true,
             Self::Exact(exact) => **exact == *value,
             Self::Wildcard { pattern, .. } => pattern.matches(value),
-            // Asked for wildcard keys, which have none.
+            // Called for wildcard keys, which have no sets.
             Self::Set(_) => false,
         }
     }
 
-    /// Whether both are for the same values.
+    /// Whether both match the same values.
     pub(in crate::rules) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Any, Self::Any) => true,

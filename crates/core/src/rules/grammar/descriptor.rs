@@ -114,7 +114,7 @@ impl Walk<'_> {
         })
     }
 
-    /// The limits, and whether they count in this process, where the domain counts in a shared store or not.
+    /// The limits, and whether they count in this process even if the domain counts in a shared store.
     fn rates_and_locality<'n>(&mut self, fields: &mut Fields<'n>) -> (Rates<'n>, bool) {
         let counters = fields.take("counters");
         let is_local = is_local(counters.as_ref());
@@ -149,7 +149,7 @@ impl Walk<'_> {
         self.labels_above.pop();
     }
 
-    /// The index of the entry with this key among those of the descriptor being read; reports that there is none.
+    /// The index of the entry with this key among those of the descriptor being read; reports a missing entry.
     pub(super) fn index_of_key(&self, key: &str, field: &Field<'_>) -> Option<u32> {
         let index = self.keys_above.iter().position(|above| above.key.as_deref() == Some(key));
         index.and_then(|index| u32::try_from(index).ok()).or_else(|| {

@@ -28,7 +28,7 @@ pub(super) fn doubt_value(field: &Field<'_>, key: &DeclaredKey) {
     }
 }
 
-/// Whether a text has what paths, addresses and names do not have, and regular expressions do.
+/// Whether a text has parts that occur in regular expressions, but not in paths, addresses and names.
 fn looks_like_regex(text: &str) -> bool {
     const PARTS: [&str; 10] = ["\\d", "\\w", "\\s", "\\.", "\\/", "[0-9", "[a-z", "[A-Z", "[^", "(?"];
     let is_anchored = text.len() > 1 && text.starts_with('^') || text.contains(".*") && text.ends_with('$');

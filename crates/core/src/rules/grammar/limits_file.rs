@@ -108,14 +108,14 @@ fn number<'n>(fields: &mut Fields<'n>, name: &'static str) -> Option<(Field<'n>,
     Some((field, number))
 }
 
-/// None after an error in one of them: without it, the limit would be another one.
+/// None after an error in any of them: without an expression, the limit would be another.
 fn expressions(list: Option<&Field<'_>>) -> Option<Vec<Expression>> {
     let items = list.map_or(Some(Vec::new()), Field::list)?;
     let read: Vec<Option<Expression>> = items.iter().map(|item| expression(item)).collect();
     read.into_iter().collect()
 }
 
-/// The expression that a text is; reports the place in the text that is wrong.
+/// Parses the expression of a text; reports the place of an error in the text.
 pub(super) fn expression(field: &Field<'_>) -> Option<Expression> {
     let text = field.text()?;
     match Expression::parse(text) {
@@ -150,7 +150,7 @@ fn counting(named: Option<&Field<'_>>, requests: u32, window: Window) -> Option<
     }
 }
 
-/// The algorithm as it counts in a shared store; reports one that cannot.
+/// The algorithm as it counts in a shared store; reports an algorithm that cannot.
 fn shareable(algorithm: Algorithm, item: &Field<'_>) -> Algorithm {
     algorithm.in_microseconds().unwrap_or_else(|reason| {
         item.reject(format!("cannot be counted in a shared store: {reason}"));
@@ -158,7 +158,7 @@ fn shareable(algorithm: Algorithm, item: &Field<'_>) -> Algorithm {
     })
 }
 
-/// Window, conditions and variables: what makes it another limit if it changes. Numbers, names and the order may change.
+/// Window, conditions and variables, which identify the limit. Numbers, names and the order may change.
 fn path(seconds: u32, conditions: &[Expression], variables: &[Expression]) -> String {
     let mut path = format!("per {seconds} s");
     for (expressions, before, between) in [(conditions, " if ", " and "), (variables, " for each ", ", ")] {

@@ -1,7 +1,7 @@
 //! The grammar of rule files: reads declared descriptors from nodes.
 //!
-//! A key is known exactly where it is read: the functions here take each by its name, and those left over are unknown.
-//! After an error reading continues with the rest, to find all errors; the result is then discarded.
+//! A key is known exactly where it is read: the functions here take each key by its name, and keys left over are unknown. After an error,
+//! reading continues with the rest, to find all errors; the result is then discarded.
 
 mod algorithm;
 mod anchors;
@@ -39,7 +39,7 @@ use super::{
 use std::sync::Arc;
 use walk::{Home, ShownValues, Walk, home, is_local};
 
-/// The domains that a file declares: one, or those of the limits in a LIMITS_FILE. Invalid ones are reported.
+/// The domains that a file declares: one, or those of the limits in a LIMITS_FILE. Invalid domains are reported.
 pub(super) fn domains(
     source: &Source,
     options: &LoadOptions,
@@ -69,7 +69,7 @@ fn domain(
 ) -> Option<DeclaredDomain> {
     let mut fields = root.fields()?;
     let name = fields.require("domain", "begin the file with `domain: NAME`");
-    // Without a meaning, as in the reference server: Envoy Gateway writes it.
+    // Has no meaning, as in the reference server; Envoy Gateway writes it.
     let _ = fields.text("name");
     let descriptors = fields.take("descriptors");
     let extensions = name.as_ref().and_then(Field::as_text).and_then(|name| extensions.of(name));

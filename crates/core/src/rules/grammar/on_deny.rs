@@ -13,7 +13,7 @@ const TEXT_BYTES_MAX: usize = 16 * 1024;
 /// Headers of one reply.
 const HEADERS_MAX: usize = 16;
 
-/// Headers for framing and routing of a message. A proxy sets them itself; a second one breaks the message.
+/// Headers for framing and routing of a message. A proxy sets them itself; a duplicate breaks the message.
 const OF_THE_PROXY: [&str; 9] = [
     "connection",
     "content-length",
@@ -26,7 +26,7 @@ const OF_THE_PROXY: [&str; 9] = [
     "upgrade",
 ];
 
-/// Reads `on_deny` of a descriptor that has limits, or has none to deny by.
+/// Reads `on_deny` of a descriptor. Without a limit, which could deny, it is an error.
 pub(super) fn on_deny(fields: &mut Fields<'_>, is_limited: bool) -> Option<Box<OnDeny>> {
     let field = fields.take("on_deny")?;
     if !is_limited {
@@ -85,7 +85,7 @@ fn read_headers(field: &Field<'_>) -> Vec<Header> {
     headers
 }
 
-/// The header that marks; none if there is none that could be used, which is reported.
+/// The header that marks; none if it cannot be used, which is reported.
 fn read_mark(field: &Field<'_>) -> Option<Header> {
     let mut fields = field.fields()?;
     let [name, value] = ["header", "value"].map(|name| {

@@ -1,4 +1,4 @@
-//! `request_limits` of a domain or a descriptor: how limits count that requests bring along.
+//! `request_limits` of a domain or a descriptor: how limits in requests count.
 
 use super::{
     algorithm::{Counting, choice_or, is_from_first_hit, precision},

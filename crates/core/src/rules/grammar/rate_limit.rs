@@ -80,7 +80,7 @@ impl Walk<'_> {
         let counting = algorithm::counting(fields, self.semantics, self.default_algorithm);
         let when = fields.take("when").and_then(|field| limits_file::expression(&field)).map(Arc::new);
         let Some(mut counting) = counting else {
-            // Its errors are reported too.
+            // Read for its errors.
             self.charge(fields);
             return None;
         };
@@ -98,7 +98,7 @@ impl Walk<'_> {
         Some(DeclaredLimit { name, counting, charge, debt_max, schedule, when, ban, anchor, reserve, field })
     }
 
-    /// The algorithm as it counts in a shared store, if counters are in one; reports one that cannot.
+    /// The algorithm as it counts in a shared store, if counters are in one; reports an algorithm that cannot.
     fn shareable(&self, field: &Field<'_>, algorithm: Algorithm) -> Algorithm {
         if !self.is_shared {
             return algorithm;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub(super) struct Rates<'n> {
     pub(super) unlimited: bool,
     pub(super) limits: Vec<DeclaredLimit<'n>>,
-    /// Limits that these replace, each with the index of the one that does; none for an unlimited rate.
+    /// Replaced limits, each with the index of the limit that replaces it; none for an unlimited rate.
     pub(super) replaces: Vec<(Option<u32>, Replaced<'n>)>,
 }
 
@@ -33,7 +33,7 @@ impl Rates<'_> {
         self.limits.iter().any(|limit| limit.counting.algorithm.queueing().is_some())
     }
 
-    /// The reason why local counters of these limits cannot be beside shared ones.
+    /// The reason why local counters of these limits cannot be beside shared counters.
     pub(super) fn of_process(&self) -> Option<&'static str> {
         let any = |is: fn(&DeclaredLimit<'_>) -> bool| self.limits.iter().any(is);
         if self.queue() {
@@ -152,7 +152,7 @@ impl Walk<'_> {
         limits
     }
 
-    /// Registers the counter of a limit's denials. In statuses and metrics it is the limit.
+    /// Registers the counter of a limit's denials. Statuses and metrics show it as the limit.
     fn register_ban(&mut self, limit: &RuleLimit, path: &Arc<str>, ban: Ban) -> RuleLimit {
         let tag = tag_of_ban(limit.tag);
         let identity = LimitIdentity { domain: Arc::clone(&self.domain), path: Arc::clone(path), tag };

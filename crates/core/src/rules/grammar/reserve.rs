@@ -39,7 +39,7 @@ impl Walk<'_> {
     }
 }
 
-/// A number, or `hits` for those of the request, which is none.
+/// A number; none for `hits`, those of the request.
 fn hits(field: &Field<'_>, counting: &Counting) -> Option<Option<NonZeroU32>> {
     let text = field.text()?;
     let most = counting.algorithm.capacity().unwrap_or(counting.requests);

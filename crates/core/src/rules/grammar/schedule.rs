@@ -23,7 +23,7 @@ const EVERY_DAY: u8 = 0x7f;
 const MINUTES_PER_DAY: u16 = 24 * 60;
 
 impl Walk<'_> {
-    /// Reads the schedule of a limit, and the time zone that is for it.
+    /// Reads the schedule of a limit, and its time zone.
     pub(super) fn schedule(&self, fields: &mut Fields<'_>, counting: &Counting) -> Option<DeclaredSchedule> {
         let field = fields.take("schedule")?;
         let time_zone = zone(fields);

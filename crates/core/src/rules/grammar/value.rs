@@ -1,4 +1,4 @@
-//! The values of its key that a descriptor is for: `value`, or a set of values.
+//! The values of a descriptor's key: `value`, or a set of values.
 
 use super::{
     declared::{DeclaredKey, DeclaredValue},
@@ -58,7 +58,7 @@ impl Walk<'_> {
             }
             None => return (self.plain_value(text, key, sharing.as_ref(), shares_counter), shares_counter),
         };
-        // After an error: no values, which are the same as those of no other descriptor.
+        // After an error: no values, so that no other descriptor has the same.
         let values = values.unwrap_or_else(|| Values::List(Box::default()));
         (DeclaredValue::Set(Box::new(ValueSet::new(values, ignores_case, shares_counter))), shares_counter)
     }
@@ -71,7 +71,7 @@ impl Walk<'_> {
         sharing: Option<&Field<'_>>,
         shared: bool,
     ) -> DeclaredValue {
-        // The reference server matches the joined text, in which the key may have the `*`.
+        // The reference server matches the joined text, whose `*` may be in the key.
         let joins = self.semantics == Semantics::Reference && matches!(key, DeclaredKey::Wildcard(_));
         match (Pattern::new(text), sharing) {
             (Some(pattern), _) => DeclaredValue::Wildcard { pattern, text: text.into(), shared },
@@ -133,7 +133,7 @@ fn set_of(name: &str, field: &Field<'_>, key: &DeclaredKey, ignores_case: bool) 
     }
 }
 
-/// Reads the text of each item by `read`, and reports items for which that returns none. None if no item could be read.
+/// Reads the text of each item by `read`, and reports items for which `read` returns none. None if no item could be read.
 fn read_each<'n, T>(
     items: &[Field<'n>],
     list: &Field<'_>,

@@ -12,10 +12,10 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// The most that clients of quotas have of a limit where nothing is recorded, unless the file has another part.
+/// Default of `unrecorded`: most of a limit that clients of quotas have if nothing records assignments.
 const UNRECORDED: Percent = Percent::new(50).expect("it is a percentage");
 
-/// The least part of a limit that clients of quotas together have to get at worst, unless the file has another part.
+/// Default of `min_use`: the least part of a limit that clients of quotas together must get at worst.
 const MIN_USE: Percent = Percent::new(80).expect("it is a percentage");
 
 /// The state of reading one file.
@@ -25,18 +25,18 @@ pub(super) struct Walk<'w> {
     pub(super) default_algorithm: Option<DefaultAlgorithm>,
     /// Whether counters are in a shared store.
     pub(super) is_shared: bool,
-    /// Whether those are leased.
+    /// Whether counters in the store are leased.
     pub(super) is_leased: bool,
     pub(super) domain: Arc<str>,
-    /// Of the descriptors that contain the one being read.
+    /// Shown values of the enclosing descriptors.
     pub(super) above: ShownValues,
-    /// The keys of the same descriptors, the outermost first.
+    /// Keys of the enclosing descriptors, the outermost first.
     pub(super) keys_above: Vec<KeyAbove>,
-    /// Of the descriptors that contain the one being read, as the reference server names them; empty with Tidegate's semantics.
+    /// Labels of the enclosing descriptors, as the reference server names them; empty with Tidegate's semantics.
     pub(super) labels_above: Vec<MetricLabel>,
 }
 
-/// The key of a descriptor that contains the one being read, or of that one itself.
+/// The key of the descriptor being read, or of an enclosing descriptor.
 pub(super) struct KeyAbove {
     /// None instead of a wildcard.
     pub(super) key: Option<Box<str>>,

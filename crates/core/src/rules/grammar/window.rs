@@ -15,7 +15,7 @@ pub(super) fn window(fields: &mut Fields<'_>) -> Option<Window> {
         (Some(unit), None) => of_unit(&unit, multiplier.as_ref()),
         (None, Some(per)) => of_length(&per),
         (Some(_), Some(per)) => per.refuse("is given beside `unit`; keep one of the two"),
-        // The calendar states the window; the error is that another algorithm has none.
+        // The calendar states the window; the error is that another algorithm has no calendar.
         (None, None) if fields.has_unknown("calendar") => None,
         (None, None) => {
             fields.refuse("unit", "is missing; write `unit: second` (or minute, hour, …) or `per: 10s`")

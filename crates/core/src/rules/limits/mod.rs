@@ -1,11 +1,11 @@
 //! The numbers by which counters remember the limit they were counted under.
 //!
-//! A [`LimitId`] means the same limit with the same arithmetic for as long as anything refers to it: a reload gives the
-//! same number to a limit that did not change, and another number to one that did. A counter's number thus shows whether
-//! its state has to be converted, and the table knows the arithmetic to convert it from.
+//! A [`LimitId`] means the same limit with the same arithmetic for as long as anything refers to it: a reload keeps the number of an
+//! unchanged limit, and gives a changed limit another. A counter's number thus shows whether its state has to be converted, and the table
+//! knows the arithmetic to convert it from.
 //!
-//! All rule sets that were built upon each other share one table, so that a decision that began under the old rules can
-//! read a counter that another one has just written under the new ones.
+//! Rule sets that were built upon each other share one table: a decision that began under the old rules can read a counter that another
+//! decision has just written under the new rules.
 //!
 //! Numbers are collected: see [`LimitTable::collect`]. After each collection the table holds the limits of rule sets
 //! that are alive and those of live counters; it may grow to twice that before the next one is due.
@@ -96,7 +96,7 @@ pub(super) struct Registered {
     pub(super) info: Arc<LimitInfo>,
 }
 
-/// A limit of a rule set, with what it is in metrics.
+/// A limit of a rule set, with its name and series in metrics.
 #[derive(Clone, Debug)]
 pub(super) struct NamedLimit {
     pub(super) limit: Registered,
@@ -109,16 +109,16 @@ pub(super) struct NamedLimit {
 pub(super) struct Registrar {
     pub(super) table: LimitTable,
     pub(super) used: Vec<NamedLimit>,
-    /// Those without names of their own.
+    /// Limits without names of their own.
     pub(super) beside: Vec<Registered>,
     series_max: usize,
-    /// The epochs of the bans of rules, those of the rules in force before too.
+    /// Epochs of bans: of the rules, and of the rules in force before.
     bans: HashMap<LimitIdentity, u32, FixedState>,
 }
 
 impl Registrar {
-    /// Numbers from this table, in which at most so many names have a series of their own. `former` are those of the rules in force before
-    /// that have no name of their own.
+    /// Takes numbers from this table, in which at most `series_max` names have a series of their own. `former` are the limits of the rules
+    /// in force before that have no name of their own.
     pub(super) fn new(table: LimitTable, series_max: usize, former: &[Registered]) -> Self {
         table.0.series.write().free_unused(series_max);
         let mut bans = table.next_epochs();
@@ -130,7 +130,7 @@ impl Registrar {
         Self { table, used: Vec::new(), beside: Vec::new(), series_max, bans }
     }
 
-    /// The epoch of the ban of this identity: that of the one in force, or another than that of any before.
+    /// The epoch of the ban of this identity: the present epoch of a ban in force, else one that no earlier ban had.
     pub(super) fn epoch_of_ban(&self, identity: &LimitIdentity) -> u32 {
         self.bans.get(identity).copied().unwrap_or(0)
     }
@@ -171,7 +171,7 @@ const OWN_REFERENCES: usize = 2;
 /// Numbers that are looked at or freed under one lock: decisions that convert counters wait for it.
 const NUMBERS_PER_LOCK: usize = 256;
 
-/// So many limits are kept without looking for unused ones.
+/// Up to this many limits are kept without looking for unused ones.
 const COLLECTION_MIN: usize = 4_096;
 
 impl LimitTable {
@@ -190,7 +190,7 @@ impl LimitTable {
         self.register_used(info).id
     }
 
-    /// The number of this limit, in use until what is returned is dropped.
+    /// The number of this limit, in use until the returned value is dropped.
     pub(super) fn register_used(&self, info: LimitInfo) -> Registered {
         let mut known = self.0.known.write();
         let known = &mut *known;
@@ -213,7 +213,7 @@ impl LimitTable {
         Registered { id, info }
     }
 
-    /// The epoch that a new ban has, of each identity of which there was one.
+    /// The epoch of the next ban, for each identity that had a ban.
     fn next_epochs(&self) -> HashMap<LimitIdentity, u32, FixedState> {
         let mut epochs = HashMap::<_, _, FixedState>::default();
         let known = self.0.known.read();
@@ -244,7 +244,7 @@ impl LimitTable {
         (0..).zip(&known.numbered).filter_map(used).collect()
     }
 
-    /// Keeps every number's meaning until what is returned is dropped.
+    /// Keeps every number's meaning until the returned value is dropped.
     pub fn pin(&self) -> PinnedLimits<'_> {
         PinnedLimits { table: self, _pinned: self.0.pinned.lock() }
     }
@@ -354,16 +354,15 @@ pub(super) fn tag_of_override(unit: Unit) -> u32 {
     unit as u32 + 1
 }
 
-/// The tag of a limit that has a name, or of one of several without: made of the name or the window, so that neither the
-/// order of a rule's limits nor their number matters.
-/// FNV-1a; the highest bit is set, which keeps it apart from the other two kinds.
+/// The tag of a limit with a name, or of one of several without: made of the name or the window, so that neither the order of a rule's
+/// limits nor their number matters. FNV-1a; the highest bit is set, which keeps it apart from the other two kinds.
 pub(super) fn tag_of_label(label: &str) -> u32 {
     let hash =
         label.bytes().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     hash | 1 << 31
 }
 
-/// The tag of the ban of a limit with this one.
+/// The tag of a limit's ban.
 pub(super) fn tag_of_ban(tag: u32) -> u32 {
     tag_of_label(&format!("ban of {tag:x}\0"))
 }

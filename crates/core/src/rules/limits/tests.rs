@@ -51,7 +51,7 @@ fn a_pinned_table_shows_which_numbers_were_used_again() {
 }
 
 proptest! {
-    /// Rule sets arrive and go, counters are made of the rule set in force and expire, in any order.
+    /// Rule sets are built and dropped, counters are made under the rule set in force and expire, in any order.
     #[test]
     fn no_counter_loses_the_limit_it_was_counted_under(
         steps in prop::collection::vec((0..5u8, 0..12u32), 1..200),

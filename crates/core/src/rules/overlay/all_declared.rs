@@ -8,9 +8,9 @@ use std::{collections::HashMap, mem, sync::Arc};
 #[derive(Default)]
 pub(in crate::rules) struct DeclaredOverlay {
     pub(super) overrides: Vec<Arc<OverrideRule>>,
-    /// Those of every domain.
+    /// Blocks of every domain.
     common_blocks: Vec<Block>,
-    /// The others, by domain.
+    /// Other blocks, by domain.
     own_blocks: HashMap<String, Vec<Block>>,
 }
 

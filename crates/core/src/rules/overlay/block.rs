@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Denies every request with an entry that it matches.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Block {
-    /// Its name; of one in a file its place, as `FILE:LINE`.
+    /// Its name; for a block in a file its place, `FILE:LINE`.
     pub id: String,
     /// The domain; none: every domain that has rules.
     pub domain: Option<String>,
@@ -15,7 +15,7 @@ pub struct Block {
     pub key: String,
     /// The values.
     pub values: BlockedValues,
-    /// Whether it is a line of a file, where alone it can be changed.
+    /// Whether it is a line of a file, and can be changed only there.
     #[serde(skip)]
     pub is_in_file: bool,
 }
@@ -24,14 +24,14 @@ pub struct Block {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockedValues {
-    /// This one, in which `*` matches any text, and `\*` stands for a literal one.
+    /// This value, in which `*` matches any text, and `\*` stands for a literal `*`.
     Value(String),
     /// The addresses of a network, such as `192.0.2.0/24`.
     Cidr(String),
 }
 
 impl BlockedValues {
-    /// The values that a text stands for: an address or a network for all of its addresses, any other text for itself. The reason, if it
+    /// The values that a text stands for: an address or a network stands for its addresses, any other text for itself. An error if it
     /// resembles a network and is none: taken as a text, it would never match the addresses that are meant.
     pub fn of_text(text: &str) -> Result<Self, String> {
         match text.parse::<Network>() {
@@ -48,7 +48,7 @@ impl BlockedValues {
         }
     }
 
-    /// The network, if the values are its addresses. A value that is written as a network is one too: no address equals that text.
+    /// The network, if the values are its addresses. A value written as a network is a network too: no address equals that text.
     pub fn network(&self) -> Option<Network> {
         match self {
             Self::Value(text) if !text.contains('/') => None,
@@ -56,7 +56,7 @@ impl BlockedValues {
         }
     }
 
-    /// The text of which values match besides those of a network: Envoy sends masked addresses as networks.
+    /// The text that values may equal besides being addresses of a network: Envoy sends masked addresses as networks.
     pub(super) fn literal(&self) -> Option<&str> {
         match self {
             Self::Cidr(text) if !text.contains('/') => None,

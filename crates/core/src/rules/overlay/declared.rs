@@ -5,7 +5,7 @@ use crate::limit::Entry;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Takes the place of the rules for the descriptors that it matches.
+/// Replaces the rules for the descriptors that it matches.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct OverrideRule {
     /// Its name.
@@ -38,7 +38,7 @@ pub enum OverrideAction {
     Denied,
 }
 
-/// The JSON of a document: what a decision log has of the overrides and blocks that operators set.
+/// The JSON of a document: the form in which a decision log has overrides and blocks that operators set.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::rules) enum Document<'d> {

@@ -1,7 +1,7 @@
 //! Overrides and blocks: what applies to some descriptors instead of the rules of their domain.
 //!
-//! Blocks win over overrides, and overrides over rules and over limits in requests. Of several overrides that match, one
-//! without wildcards wins, else the first by id. Matching takes no memory and parses addresses only for keys with networks.
+//! Blocks win over overrides, and overrides over rules and over limits in requests. Among several matching overrides, one without wildcards
+//! wins, else the first by id. Matching takes no memory and parses addresses only for keys with networks.
 //!
 //! An override with limits continues the counters of the rule behind it: [`Rule::overridden_limit`]. Blocks, and overrides that deny
 //! or admit everything, count nothing; resets and give-backs reach the counters behind them.
@@ -44,13 +44,13 @@ const BLOCKED: &str = "(blocked)";
 /// The overrides and blocks of one domain.
 #[derive(Clone, Debug)]
 pub(super) struct Overlay {
-    /// Those of every domain, which all overlays share: they may be many.
+    /// Blocks of every domain, which all overlays share because they may be many.
     common_blocks: Arc<Blocks>,
     own_blocks: Blocks,
     blocked: Option<Box<Rule>>,
-    /// Without wildcards, by the hash of their entries.
+    /// Overrides without wildcards, by the hash of their entries.
     exact: HashMap<u64, SmallVec<[u32; 1]>, FixedState>,
-    /// With wildcards, by the position and the key of one of them.
+    /// Overrides with wildcards, by the position and the key of one of these.
     by_wildcard: Box<[TextMap<SelectedByWildcard>]>,
     /// By id.
     overrides: Box<[Overlaid]>,
@@ -110,7 +110,7 @@ impl Overlay {
         let overrides: Box<[Overlaid]> = overrides
             .into_iter()
             .map(|declared| {
-                // That of the entries as they are written: one with a wildcard may replace several.
+                // The rule for the entries as written: an override with a wildcard may replace several rules.
                 let behind = behind(&declared.as_entries());
                 let entries = declared.entries.iter();
                 Overlaid {
@@ -221,7 +221,7 @@ impl Overlaid {
 /// For each key, the numbers of overrides and their wildcards.
 type ByKey<'o> = HashMap<SmolStr, Vec<(u32, &'o Pattern)>, FixedState>;
 
-/// Overrides with wildcards by the position of the one with the longest text, and its key.
+/// Overrides with wildcards, by the position and the key of their longest wildcard.
 fn by_wildcard(overrides: &[Overlaid]) -> Box<[TextMap<SelectedByWildcard>]> {
     let mut by_position: Vec<ByKey<'_>> = Vec::new();
     for (index, overlaid) in (0..).zip(overrides) {

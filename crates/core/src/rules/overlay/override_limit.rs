@@ -74,7 +74,7 @@ impl OverrideLimit {
         Self { requests: 0, window: Unit::Second.window(), algorithm: None, burst: None }
     }
 
-    /// So many hits in a window, such as `minute` or `30s`. Without an algorithm, that of the limit that it replaces.
+    /// `requests` hits in a window, such as `minute` or `30s`. Without an algorithm, by that of the limit that it replaces.
     pub fn new(
         requests: u32,
         window: &str,
@@ -130,7 +130,7 @@ impl OverrideLimit {
         self.burst
     }
 
-    /// The arithmetic, instead of a limit of so many requests with this one.
+    /// The arithmetic, given the number and the algorithm of the limit that it replaces.
     pub(in crate::rules) fn algorithm(
         &self,
         semantics: Semantics,

@@ -101,7 +101,7 @@ impl Context<'_> {
             _ => format!("{path} per {}", declared.window_text()).into(),
         };
         let tag = tag_of_label(&name);
-        // A counter that it continues stays one of the rule, which a reset of the rule frees.
+        // A counter that it continues stays the rule's: a reset of the rule frees it.
         let path = Arc::clone(continued.map_or(path, |(path, _)| path));
         let identity = LimitIdentity { domain: Arc::clone(self.domain), path, tag };
         let info = LimitInfo { identity, algorithm: algorithm.clone() };

@@ -187,7 +187,7 @@ proptest! {
     }
 }
 
-/// A change of overrides and blocks reads no rule again: what it builds is what all documents make together.
+/// A change of overrides and blocks does not read the rules again, but builds the same as all documents together.
 #[test]
 fn rules_with_other_overrides_and_blocks_are_those_of_a_whole_load() {
     let options = LoadOptions::default();
@@ -226,7 +226,7 @@ fn rules_with_other_overrides_and_blocks_are_those_of_a_whole_load() {
     assert!(malformed.is_err_and(|errors| errors.to_string().contains("has no key")));
 }
 
-/// Such an override counted by the default algorithm, without a word to its operator.
+/// Such an override counted by the default algorithm, and its operator had no warning.
 #[test]
 fn an_override_that_a_shared_store_cannot_count_is_named_with_the_reason() {
     let options = LoadOptions { shared_counters: true, ..LoadOptions::default() };

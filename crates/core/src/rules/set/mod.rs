@@ -60,7 +60,7 @@ impl RuleSet {
     /// the owner of the rules in force can put the result in their place.
     pub(crate) fn successor(&self, sources: &[Source], options: &LoadOptions) -> Result<Self, RuleErrors> {
         let mut next = Self::build(sources, options, self)?;
-        // A counter is of its former limit until it is used again.
+        // A counter keeps its former limit until it is used again.
         let is_known = |limit: LimitId| self.limits.get(limit).is_some();
         for (&limit, &most) in self.reserved_at_most.iter().filter(|(limit, _)| is_known(**limit)) {
             next.reserved_at_most.entry(limit).or_insert(most);
@@ -71,8 +71,7 @@ impl RuleSet {
         Ok(next)
     }
 
-    /// These rules with other overrides and blocks than they have. The rules themselves are not read again, and
-    /// the limits of both keep their numbers.
+    /// These rules with other overrides and blocks. The rules themselves are not read again, and the limits of both keep their numbers.
     pub(crate) fn successor_with_overlays(
         &self,
         overlays: &[Source],
@@ -224,7 +223,7 @@ impl RuleSet {
         domains.into_iter()
     }
 
-    /// The blocks that files declare, as far as there are domains for them: those of every domain, then those of each.
+    /// Blocks that files declare, if their domains exist: first those of every domain, then those of each.
     pub fn file_blocks(&self) -> impl Iterator<Item = &Block> {
         let overlays: Vec<&Overlay> = self.domains().filter_map(DomainRules::overlay).collect();
         let common = overlays.first().map(|overlay| overlay.common_blocks());
@@ -232,7 +231,7 @@ impl RuleSet {
         common.into_iter().flatten().chain(own).filter(|block| block.is_in_file)
     }
 
-    /// Keeps with each limit what `start` makes of the domain's name, whether it is shared, the limit and the entries that lead to it.
+    /// Stores in each limit what `start` makes of the domain's name, whether it is shared, the limit and the entries leading to it.
     pub fn set_key_prefixes(
         &mut self,
         mut start: impl FnMut(&str, bool, &RuleLimit, &[RuleEntry<'_>]) -> Option<KeyPrefix>,
@@ -250,7 +249,7 @@ impl RuleSet {
         self.reserved_at_most.get(&limit).copied()
     }
 
-    /// The arithmetic by which ends and renewals change a counter of this limit, if it is not its own: that of the greatest limit of its
+    /// The arithmetic by which ends and renewals change a counter of this limit, if not its own: that of the greatest limit of its
     /// schedule, so that a log keeps the times of as many hits as it may admit.
     pub(crate) fn greatest(&self, limit: LimitId) -> Option<&Algorithm> {
         self.greatest.get(&limit)

@@ -1,5 +1,5 @@
-//! Rules: which match, each property by itself and compared with an oracle that reads the declared rules from top to bottom; and what they are warned
-//! of and refused for.
+//! Rules: which match, by single properties and against an oracle that reads the declared rules from top to bottom; and their warnings and
+//! errors.
 
 mod limits;
 mod matching;

@@ -41,7 +41,7 @@ impl Values {
         }
     }
 
-    /// What no two descriptors of a key and level have in common.
+    /// Values that no two descriptors of a key and level have in common.
     fn single(&self) -> Vec<String> {
         match self {
             Self::Text(text) => vec![text.clone()],
@@ -156,7 +156,7 @@ fn matches(pattern: &str, value: &str) -> bool {
     }
 }
 
-/// Characters beside the `*`, the most first, and the number of these.
+/// Characters beside the `*`, the most first, and the number of `*`.
 fn wildcard_rank(texts: &[&str]) -> (u8, usize) {
     let all = texts.concat();
     let stars = one_star(texts[0]).matches('*').count() + one_star(texts[1]).matches('*').count();

@@ -66,8 +66,8 @@ impl Level {
     }
 }
 
-/// Numbers the wildcards of a level: first those with more characters beside their `*`, in key and value; of equal ones those with
-/// fewer `*`; of these those with a value, then the first in the file. A key without a value counts as with the value `*`.
+/// Numbers the wildcards of a level: by more characters beside their `*`, in key and value; then by fewer `*`; then those with a value;
+/// then in the order of the file. A key without a value counts as with the value `*`.
 fn put_in_order(groups: &mut BTreeMap<SmolStr, Group>, keys: &mut [KeyWildcard]) {
     type Rank = (Reverse<usize>, usize, bool, u32);
     fn rank(order: u32, is_alone: bool, lengths: [(usize, usize); 2]) -> Rank {

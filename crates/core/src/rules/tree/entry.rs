@@ -12,11 +12,11 @@ pub struct RuleEntry<'r> {
 /// The values of an entry that match a rule, and which of them share a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RuleValue<'r> {
-    /// This one.
+    /// This value.
     Exact(&'r str),
-    /// All that match this pattern; they share one counter.
+    /// All values that match this pattern; they share one counter.
     Shared(&'r str),
-    /// All of the set with this label; likewise.
+    /// All values of the set with this label; likewise.
     SharedSet(&'r str),
     /// Several; each has a counter of its own.
     Any,

@@ -2,7 +2,7 @@
 
 use super::Rule;
 
-/// What some rule of a domain does, overrides and blocks included.
+/// Features that some rule of a domain has, overrides and blocks included.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Features {
     /// A rule replaces limits of others.
@@ -32,7 +32,7 @@ pub(super) struct Kind {
 }
 
 impl Features {
-    /// Those of a domain with these rules.
+    /// The features of a domain with these rules.
     pub(super) fn of(rules: &[&Rule], kind: Kind) -> Self {
         let any = |has: fn(&Rule) -> bool| rules.iter().any(|rule| has(rule));
         let local_rules = kind.is_shared && any(Rule::is_local);

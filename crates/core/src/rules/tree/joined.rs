@@ -1,7 +1,7 @@
 //! Levels for the semantics of the reference server: nodes are found by the joined text of key and value.
 //!
-//! The rule with the key `a` and the value `b_c` is that of the entry `a_b=c` too, and a wildcard of a key may match the
-//! value. Two rules with one joined text are duplicates.
+//! The rule with the key `a` and the value `b_c` also applies to the entry `a_b=c`, and a wildcard of a key may match the value. Two rules
+//! with one joined text are duplicates.
 
 use super::{
     matched::Matched,

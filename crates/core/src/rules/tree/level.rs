@@ -23,8 +23,8 @@ impl Level {
         }
     }
 
-    /// The node that the entry selects, as by [`Level::step`]. Of how it matches only the form of a shared value is passed on: the
-    /// whole would be written to memory on the path of every decision.
+    /// The node that the entry selects, as by [`Level::step`]. Passes on only the form of a shared value: the whole match would be written
+    /// to memory on the path of every decision.
     #[inline(always)]
     pub(super) fn select<'r>(
         &'r self,
@@ -80,7 +80,7 @@ impl Level {
         if let Self::Mixed(level) = self { &level.wildcards } else { &[] }
     }
 
-    /// The exact keys of this level, sorted, and then the wildcards in their order; of joined texts the texts.
+    /// The exact keys of this level, sorted, and then the wildcards in their order; for joined texts, the texts.
     pub(in crate::rules) fn keys(&self) -> Vec<&str> {
         if let Self::Joined(level) = self {
             return level.texts();
@@ -141,7 +141,7 @@ impl Level {
         sets.into_iter().flat_map(TextMap::iter)
     }
 
-    /// Whether a descriptor here or below has this key; for joined texts, whose keys are not known, whether there is any.
+    /// Whether a descriptor here or below has this key; for joined texts, whose keys are unknown, whether there is a descriptor.
     pub(super) fn has_key(&self, key: &str) -> bool {
         if matches!(self, Self::Joined(_)) || self.siblings(key).is_some() {
             return true;
@@ -204,8 +204,7 @@ fn shared_of<'r>(
 }
 
 impl MixedLevel {
-    /// The node that the entry selects. Wildcard values of exact keys, also those in any case of letters, and wildcard keys are in one
-    /// order.
+    /// The node that the entry selects. Wildcard values of exact keys, in any case of letters too, and wildcard keys share one order.
     fn step(&self, entry: &Entry<'_>) -> Option<(Matched<'_>, &Node)> {
         let siblings = self.exact.siblings(entry.key);
         if let Some(node) = siblings.and_then(|siblings| siblings.exact.get(entry.value)) {

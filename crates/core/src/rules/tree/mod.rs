@@ -198,7 +198,7 @@ impl DomainRules {
         self.features.waits_for_slots && self.find(entries).is_some_and(|found| found.rule.waits_for_slots())
     }
 
-    /// Whether its counters are in a shared store, but for those of rules with local ones.
+    /// Whether its counters are in a shared store, except those of rules with local counters.
     #[inline]
     pub fn is_shared(&self) -> bool {
         self.is_shared
@@ -251,18 +251,18 @@ impl DomainRules {
         self.features.queues || self.features.waits_for_slots || self.is_shared
     }
 
-    /// How limits count that requests bring along, if the rules state it.
+    /// How limits in requests count, if the rules state it.
     pub fn request_limits(&self) -> Option<&OwnLimitSettings> {
         self.own_limits.stated()
     }
 
-    /// The limit that a request brings along with these entries.
+    /// The limit that a request with these entries brings along.
     pub fn own_limit(&self, own: RequestLimit, entries: &[Entry<'_>]) -> RuleLimit {
         let reached = self.follow(entries, &mut SmallVec::new());
         self.own_limits.limit(own, reached.and_then(|rule| rule.own_limits.as_deref()))
     }
 
-    /// Whether any descriptor of the rules has this key, as far as known: conditions may be about any.
+    /// Whether any descriptor of the rules may have this key. Conditions may read any key.
     pub fn has_key(&self, key: &str) -> bool {
         self.root.has_key(key) || self.conditional.is_some()
     }

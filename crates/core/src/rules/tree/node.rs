@@ -8,8 +8,8 @@ use smol_str::SmolStr;
 
 /// The nodes of one level, by key.
 ///
-/// Most levels have one key. It is stored in the level itself, and that in the node above: with ten thousand rules each
-/// box on the path is a cache miss of its own.
+/// Most levels have one key. It is stored in the level itself, and the level in the node above: with ten thousand rules, each box on the
+/// path is a cache miss of its own.
 #[derive(Clone, Debug)]
 pub(in crate::rules) enum Level {
     One(SmolStr, Siblings),

@@ -30,24 +30,24 @@ pub struct DeclaredEntry<'r> {
 /// The values of an entry that select a descriptor.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum DeclaredValues<'r> {
-    /// All that no other descriptor of the key matches.
+    /// Values that no other descriptor of the key matches.
     Any,
-    /// This one.
+    /// This value.
     Exact(&'r str),
-    /// Those that the pattern matches.
+    /// Values that the pattern matches.
     Wildcard {
         /// The pattern.
         pattern: &'r Pattern,
         /// Whether all of them share a counter.
         shares_counter: bool,
     },
-    /// Those of the set.
+    /// Values of the set.
     Set(&'r ValueSet),
 }
 
 impl DomainRules {
-    /// The descriptors with limits or without end, in an order in which the first that matches a request is the one that is meant: those
-    /// below a descriptor before it, and those of one key in the order in which they are tried.
+    /// The descriptors that have limits or are unlimited, in an order in which the first that matches a request is the right one:
+    /// descriptors below another precede it, and those of one key are in the order in which they are tried.
     pub fn declared_paths(&self) -> Vec<DeclaredPath<'_>> {
         let mut paths = Vec::new();
         add(&self.root, &mut Vec::new(), &mut paths);

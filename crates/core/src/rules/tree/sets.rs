@@ -39,7 +39,7 @@ impl SetNode {
 }
 
 impl ValueSets {
-    /// The nodes in the order of the file, but for wildcards, which are in theirs. `exact` has the rule beside them for exactly this value.
+    /// The nodes in the order of the file, but wildcards in their own. `exact` returns the rule beside them for exactly a value.
     pub(super) fn new<'e>(
         nodes: Vec<SetNode>,
         exact: impl Fn(&str) -> Option<&'e Rule>,

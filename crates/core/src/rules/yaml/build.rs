@@ -53,7 +53,7 @@ fn parse_wanted(text: &str, wanted: Wanted, report: &Report<'_>) -> Vec<Rc<Node>
 /// The text of a file, changed where YAML 1.2 is stricter than YAML 1.1 and the reference server's parser.
 struct AmendedText<'t> {
     text: Cow<'t, str>,
-    /// These lines, counted from 1, by [`INSERTED`] spaces.
+    /// Lines, counted from 1, indented by [`INSERTED`] spaces.
     indented: BTreeSet<usize>,
     /// Number of comments before which a space was put. Nothing but the comment follows it in its line.
     parted: usize,
@@ -62,10 +62,10 @@ struct AmendedText<'t> {
 /// Spaces that are put before a line of quoted text which is indented less than YAML 1.2 demands. Folding drops them.
 const INSERTED: usize = 256;
 
-/// Lines of one file that are indented so: each takes another reading of the file.
+/// Bound on such lines of one file: each takes another reading of the file.
 const INDENTED_MAX: usize = 64;
 
-/// The most comments that a space is put before: likewise.
+/// Bound on the comments that a space is put before: likewise.
 const PARTED_MAX: usize = 256;
 
 impl AmendedText<'_> {

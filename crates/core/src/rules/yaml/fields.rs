@@ -1,6 +1,6 @@
 //! Typed reading of a tree: a value of the wrong type is reported with its place and the remedy, and reading continues.
 //!
-//! A map may be extended by one of another document: reading takes the pairs of both, and those of the extension first.
+//! A map may be extended by a map of another document: reading takes the pairs of both, the extension's first.
 
 use super::{Kind, Node, Pair, Report, Scalar, join, nearest};
 use crate::rules::{
@@ -128,7 +128,7 @@ impl<'n> Field<'n> {
         self.report.at(self.node.position, self.path.as_str(), message);
     }
 
-    /// Reports a problem with the value, of which nothing is read.
+    /// Reports a problem with the value, and reads nothing of it.
     pub(in crate::rules) fn refuse<T>(&self, message: impl Into<String>) -> Option<T> {
         self.reject(message);
         None
@@ -228,7 +228,7 @@ fn whole_remedy(scalar: &Scalar) -> String {
 }
 
 impl<'n> Fields<'n> {
-    /// Reports a problem with the value of a name, of which nothing is read, at the place of the map.
+    /// Reports a problem with the value of a name, at the place of the map, and reads nothing of it.
     pub(in crate::rules) fn refuse<T>(&self, name: &str, message: impl Into<String>) -> Option<T> {
         self.map.report.at(self.map.node.position, join(&self.map.path, name), message);
         None
@@ -260,7 +260,7 @@ impl<'n> Fields<'n> {
         !self.known.contains(&name) && self.pairs.iter().any(|pair| &*pair.key == name)
     }
 
-    /// Leaves out the own value of `name` if the extension has one of `other`, which takes its place.
+    /// Leaves out the map's value of `name` if the extension has a value of `other`, which replaces it.
     pub(in crate::rules) fn replace(&mut self, name: &'static str, other: &'static str) {
         if self.extension.as_mut().is_some_and(|extension| extension.take(other).is_some()) {
             self.left_out.push(name);
@@ -294,8 +294,8 @@ impl<'n> Fields<'n> {
         self.take(name).and_then(|field| field.boolean()).unwrap_or(false)
     }
 
-    /// Reports every unknown name, with the valid one that may be meant. `elsewhere` returns the remedy for names that are
-    /// valid in another place.
+    /// Reports every unknown name, with the valid name that may be meant. `elsewhere` returns the remedy for names that are valid in
+    /// another place.
     pub(in crate::rules) fn finish(self, elsewhere: impl Fn(&str) -> Option<&'static str>) {
         self.report_unknown(&self.known, &elsewhere);
         if let Some(extension) = &self.extension {

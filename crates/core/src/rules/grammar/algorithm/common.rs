@@ -1,4 +1,4 @@
-//! What algorithms have in common: the requests of a window, and choices by name.
+//! Parts that algorithms have in common: the requests of a window, and choices by name.
 
 use super::super::window;
 use crate::{
@@ -23,7 +23,7 @@ pub(super) fn choice<T: Copy>(field: &Field<'_>, what: &str, choices: &[(&'stati
     choice_or(field, what, &format!("write one of {}", names.join(", ")), choices)
 }
 
-/// The choice of this name; if it is none of them, reports the one that may be meant, or the remedy.
+/// The choice of this name; if there is none, reports the name that may be meant, or the remedy.
 pub(in super::super) fn choice_or<T: Copy>(
     field: &Field<'_>,
     what: &str,

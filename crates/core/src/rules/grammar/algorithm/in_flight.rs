@@ -1,4 +1,4 @@
-//! Requests in flight: their number, and how long one holds its slot.
+//! Requests in flight: their number, and how long a request holds its slot.
 
 use super::{super::window, common::Counting, queue::queue};
 use crate::{

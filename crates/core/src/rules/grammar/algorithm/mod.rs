@@ -27,10 +27,10 @@ use windows::{fixed_window, sliding_log, sliding_window};
 /// Reads the keys of one algorithm; none if they are invalid, which is reported.
 type Read = fn(&mut Fields<'_>, Semantics) -> Option<Counting>;
 
-/// The algorithm of a limit without any other keys, from its number, its window and the size that it has if it is a bucket.
+/// The algorithm of a limit without other keys, from its number, its window and, for a bucket, its size.
 type Plain = fn(u32, Window, u32) -> Algorithm;
 
-/// Those that read the same keys: any of them can be the default.
+/// Algorithms with the same keys: any of them can be the default.
 const PLAIN: [Plain; WITH_WINDOWS] = [
     |limit, window, _| Algorithm::sliding_window(limit, window, 1),
     windows::log,
@@ -75,7 +75,7 @@ impl DefaultAlgorithm {
         Self::NAMES[self.index]
     }
 
-    /// The algorithm of a limit that states no more than its number and its window, and of a bucket its size.
+    /// The algorithm of a limit that states only its number, its window and, for a bucket, its size.
     pub(in crate::rules) fn of(self, requests: u32, window: Window, size: u32) -> Algorithm {
         PLAIN[self.index](requests, window, size)
     }

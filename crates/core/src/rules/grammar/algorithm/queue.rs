@@ -13,7 +13,7 @@ const QUEUE_MAX: u32 = 10_000;
 /// The default maximum number of hits queued in one bucket.
 const QUEUE_DEFAULT: u32 = 100;
 
-/// The queue for hits that do not fit, if `max_wait` is set or has a default; `0s` is none, where there is one.
+/// The queue for hits that do not fit, if `max_wait` is set or has a default. With a default, `0s` means no queue.
 pub(super) fn queue(fields: &mut Fields<'_>, default: Option<Duration>) -> Option<Queue> {
     let (max_wait, max_queue) = (fields.take("max_wait"), fields.take("max_queue"));
     let hits_max = match &max_queue {

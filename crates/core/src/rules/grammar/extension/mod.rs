@@ -1,9 +1,9 @@
 //! Extensions: keys for descriptors that another document declares, such as a resource of a control plane, whose message has no
 //! fields for them.
 //!
-//! An extension applies to the descriptor of the same path: the same keys and values, wildcards as they are written. It sets
-//! what such a message cannot; the rest stays with the document that declares the descriptor. One that applies to nothing has no
-//! effect, and is no error: control planes add and remove rules at any time.
+//! An extension applies to the descriptor of the same path: the same keys and values, wildcards as they are written. It sets what such a
+//! message cannot; the rest stays with the document that declares the descriptor. An extension that applies to nothing has no effect, and
+//! is no error: control planes add and remove rules at any time.
 
 mod check;
 
@@ -18,10 +18,10 @@ use std::{cell::Cell, collections::BTreeMap, rc::Rc};
 /// The key of a document that extends others.
 const EXTENSIONS: &str = "extensions";
 
-/// Keys of a descriptor that the document which declares it sets.
+/// Keys of a descriptor that are set by the document which declares it.
 const OF_DESCRIPTOR: [&str; 4] = ["shadow_mode", "quota_mode", "detailed_metric", "metadata"];
 
-/// Keys of its `rate_limit` that the same document sets.
+/// Keys of its `rate_limit` that are set by the same document.
 const OF_RATE_LIMIT: [&str; 5] = ["name", "replaces", "requests_per_unit", "unit", "unlimited"];
 
 /// The documents that extend others, by their index among all.
@@ -75,7 +75,7 @@ impl<'p> ExtensionDocuments<'p> {
                 Some(root) if Field::root(&root, &report).own(EXTENSIONS).is_some() => {
                     documents.0.insert(index, (report, root));
                 }
-                // Read as one that declares a domain, which reports its errors.
+                // Read as a document that declares a domain, which reports the errors.
                 _ => problems.truncate(errors),
             }
         }
@@ -117,7 +117,7 @@ impl<'n> Extensions<'n> {
         self.0.get(domain)
     }
 
-    /// The extensions that had no effect on the domains that are declared, each with the reason.
+    /// Extensions that had no effect on the declared domains, each with the reason.
     pub(in crate::rules) fn without_effect(&self, is_declared: impl Fn(&str) -> bool) -> Box<[RuleError]> {
         let mut found = Vec::new();
         for (name, of_domain) in &self.0 {

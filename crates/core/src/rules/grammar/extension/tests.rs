@@ -120,7 +120,7 @@ fn an_extension_that_does_not_fit_its_descriptor_is_a_located_error() {
     assert!(errors[0].starts_with("1.yaml:3:3: extensions[0]: the same key and value as at 0.yaml:3:3"));
 }
 
-/// A control plane adds and removes rules at any time: that an extension has no rule must not refuse its resources.
+/// A control plane adds and removes rules at any time: an extension without a rule must not refuse its resources.
 #[test]
 fn an_extension_of_nothing_has_no_effect_and_is_no_error() {
     let text = "- {key: gone, rate_limit: {algorithm: sliding_log}}\n- {key: free, rate_limit: {algorithm: sliding_log}}\n\
