@@ -1,4 +1,4 @@
-//! Activity of a connection, published so that a server with too many connections can end the idlest.
+//! Activity of a connection. It is published, so that a server with too many connections can end the idlest.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -17,7 +17,7 @@ pub struct Activity {
     evicted: Notify,
 }
 
-/// Rank of a connection that has a request under way.
+/// Rank of a connection with a request in progress.
 const BUSY: u64 = u64::MAX;
 /// Set in the ranks of connections that have received a whole request.
 const USED: u64 = 1 << 63;
@@ -30,18 +30,18 @@ impl Default for Activity {
 }
 
 impl Activity {
-    /// A connection opened at a moment of the server's time line, which has not yet received a request.
+    /// A connection that was opened at `opened` on the server's time line and has not received a request yet.
     pub fn new(opened: Duration) -> Self {
         Self { opened, rank: AtomicU64::new(millis(opened)), evicted: Notify::new() }
     }
 
-    /// The connection's place in the order of eviction, least first: connections without a request yet, oldest first,
-    /// then idle ones, longest idle first. None while a request is under way.
+    /// The connection's place in the order of eviction, least first: connections without a request, oldest first, then idle connections,
+    /// longest idle first. None while a request is in progress.
     pub fn rank(&self) -> Option<u64> {
         Some(self.rank.load(Ordering::Relaxed)).filter(|&rank| rank != BUSY)
     }
 
-    /// Evicts the connection: it finishes the requests it has received whole, and takes no more.
+    /// Evicts the connection: it finishes the requests that it has received in full, and accepts no more.
     pub fn evict(&self) {
         self.evicted.notify_one();
     }
@@ -51,7 +51,7 @@ impl Activity {
         self.evicted.notified().await;
     }
 
-    /// Publishes since when the connection has been idle, counted from its start, and whether it has received a request.
+    /// Publishes the time, counted from the connection's start, since which it is idle, and whether it has received a request.
     pub fn publish(&self, idle_since: Option<Duration>, has_had_request: bool) {
         let rank = match idle_since {
             _ if !has_had_request => millis(self.opened),

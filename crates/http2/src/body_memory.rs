@@ -1,8 +1,8 @@
 //! Memory for requests that are not complete: one budget for all connections, and a share for each.
 //!
-//! A connection may hold an eighth of what is free at the moment, of three quarters of the budget. One that holds more, because others
-//! came later, gives up requests at its ticks: all connections then converge to equal parts. The last quarter is for connections that
-//! hold little, such as one honest call.
+//! A connection may hold an eighth of what is free of three quarters of the budget. If it holds more, because others were opened later, it
+//! gives up requests at its ticks, so that all connections converge to equal parts. The last quarter is for connections that hold little,
+//! for example one honest call.
 //!
 //! Invariant: the bytes of all shares together are at most the budget.
 
@@ -13,7 +13,7 @@ use std::sync::{
 
 /// Part of the free memory that one connection may hold.
 const FREE_SHARE: usize = 8;
-/// Bytes that a connection may hold while there is any room, as a part of the budget, and at least.
+/// Bytes that a connection may hold while there is any room: one part of so many of the budget, but at least [`LITTLE_MIN`].
 const LITTLE_PART: usize = 1 << 14;
 const LITTLE_MIN: usize = 2 << 10;
 
@@ -24,7 +24,7 @@ pub struct BodyMemory {
     used: AtomicUsize,
 }
 
-/// What one connection holds. Clones are the same share.
+/// The memory that one connection holds. Clones are the same share.
 #[derive(Clone, Debug)]
 pub struct BodyShare(Arc<Share>);
 
@@ -41,13 +41,13 @@ pub struct HeldBytes {
     bytes: usize,
 }
 
-/// The budget has no room for so much on this connection.
+/// The budget has no room for these bytes on this connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the memory for incomplete requests is used up (--max-body-memory)")]
 pub struct NoRoom;
 
 impl BodyMemory {
-    /// A budget of so many bytes.
+    /// A budget of `max` bytes.
     pub fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { max, used: AtomicUsize::new(0) })
     }
@@ -62,7 +62,7 @@ impl BodyMemory {
         self.max
     }
 
-    /// Whether a connection may hold so much, where so much is used in total.
+    /// Whether a connection may hold `held` bytes if all connections hold `used`.
     fn allows(&self, held: usize, used: usize) -> bool {
         let for_many = (self.max - self.max / 4).saturating_sub(used);
         held <= for_many / FREE_SHARE || used <= self.max && held <= LITTLE_MIN.max(self.max / LITTLE_PART)
@@ -86,7 +86,7 @@ impl BodyShare {
         !memory.allows(held.load(Relaxed), memory.used())
     }
 
-    /// Holds so many bytes.
+    /// Holds `bytes`.
     pub fn hold(&self, bytes: usize) -> Result<HeldBytes, NoRoom> {
         let mut held = HeldBytes { share: self.clone(), bytes: 0 };
         held.set(bytes)?;
@@ -95,7 +95,7 @@ impl BodyShare {
 }
 
 impl HeldBytes {
-    /// Holds so many bytes instead. After an error, it holds as many as before.
+    /// Changes the held bytes to `bytes`. After an error they are unchanged.
     pub fn set(&mut self, bytes: usize) -> Result<(), NoRoom> {
         match bytes.checked_sub(self.bytes) {
             Some(0) => return Ok(()),
@@ -106,7 +106,7 @@ impl HeldBytes {
         Ok(())
     }
 
-    /// Holds so many bytes more.
+    /// Holds `more` bytes.
     pub fn add(&mut self, more: usize) -> Result<(), NoRoom> {
         self.set(self.bytes.saturating_add(more))
     }
@@ -115,7 +115,7 @@ impl HeldBytes {
         let Share { memory, held } = &*self.share.0;
         let used = memory.used.fetch_add(more, Relaxed).saturating_add(more);
         let held = held.fetch_add(more, Relaxed).saturating_add(more);
-        // Also false if others exceed the budget for a moment, before they give it back.
+        // May also fail if others exceed the budget for a moment, before they give their bytes back.
         if memory.allows(held, used) {
             return Ok(());
         }
@@ -155,7 +155,7 @@ mod tests {
             while held.add(1_024).is_ok() {}
         }
         assert!(memory.used() < memory.max() && memory.share().hold(2_000).is_ok(), "{}", memory.used());
-        // Ticks: who holds too much gives up half.
+        // Ticks: each connection that holds too much gives up half.
         for _ in 0..20 {
             for (share, held) in shares.iter().zip(&mut held).filter(|(share, _)| share.is_over()) {
                 held.set(held.bytes / 2).expect("less");

@@ -1,5 +1,5 @@
-//! Counts of connections, for metrics. The state machine notes the events of a connection in memory of its own; they are
-//! published once for each read.
+//! Counts of connections, for metrics. The state machine notes the events of a connection in its own memory. They are published once for
+//! each read.
 
 use tidegate_counts::{Counts, Label, ThreadIndex, labels};
 
@@ -8,7 +8,7 @@ labels! {
     pub enum CloseReason {
         /// The client closed it.
         Client = "client",
-        /// It failed: the client is gone, or a network device between.
+        /// It failed: the client has vanished, or a network device in between.
         Io = "io_error",
         /// The client violated HTTP/2.
         Protocol = "protocol_error",
@@ -58,7 +58,7 @@ labels! {
 }
 
 labels! {
-    /// An event of connections that is counted without a reason.
+    /// An event of connections without a reason.
     pub enum ConnectionEvent {
         /// A connection was accepted.
         Accepted = "accepted",
@@ -76,17 +76,17 @@ labels! {
         GoawaySent = "goaway_sent",
         /// GOAWAY was received.
         GoawayReceived = "goaway_received",
-        /// Streams that are open now, besides those that one read completes: grows and shrinks.
+        /// Number of open streams, which grows and shrinks. Streams that one read completes are not in it.
         StreamOpen = "stream_open",
     }
 }
 
 labels! {
-    /// The bound because of which a connection was closed when it was accepted.
+    /// The bound that closed a connection when it was accepted.
     pub enum ConnectionRefusal {
-        /// That of all connections.
+        /// The bound on all connections.
         Max = "max_connections",
-        /// That of the peer's.
+        /// The bound on connections of a peer.
         PerPeerMax = "max_connections_per_peer",
     }
 }
@@ -119,7 +119,7 @@ pub(super) struct Events {
     pub(super) bytes_read: usize,
     pub(super) bytes_written: usize,
     pub(super) streams: usize,
-    /// Those that most connections never have.
+    /// Events that most connections never have.
     rare: Rare,
 }
 
@@ -154,12 +154,12 @@ impl Events {
 pub(super) struct Publisher<'c> {
     counts: Option<&'c ConnectionCounts>,
     streams_open: u64,
-    /// None if the connection is dropped before its end: the server stops.
+    /// The reason why the connection ended. None if it is dropped before its end, because the server stops.
     pub(super) closed: Option<CloseReason>,
 }
 
 impl<'c> Publisher<'c> {
-    /// Counts a new connection, where anything reads the counts.
+    /// Counts a new connection, if anything reads the counts.
     pub(super) fn start(counts: Option<&'c ConnectionCounts>) -> Self {
         if let Some(counts) = counts {
             counts.events.count(ConnectionEvent::Accepted);
@@ -167,7 +167,7 @@ impl<'c> Publisher<'c> {
         Self { counts, streams_open: 0, closed: None }
     }
 
-    /// Publishes the events, which are empty afterwards.
+    /// Publishes the events, and empties them.
     #[inline]
     pub(super) fn publish(&mut self, events: &mut Events, streams_open: usize) {
         let Some(ConnectionCounts { events: counts, refused, .. }) = self.counts else {

@@ -17,8 +17,8 @@ pub struct DeferredResponse {
     pub on_reset: Option<OnReset>,
 }
 
-/// Runs, once, if the client resets a call from the moment on at which its response is made: before the response is written, or within
-/// some seconds after, as long as the connection lasts. A routed response has it among its extensions.
+/// A hook that runs once if the client resets a call after its response was made: before the response is written, or within some seconds
+/// after, while the connection lasts. A routed response has it in its extensions.
 #[derive(Clone)]
 pub struct OnReset(Arc<Mutex<Option<Hook>>>);
 
@@ -30,12 +30,12 @@ impl OnReset {
         Self(Arc::new(Mutex::new(Some(Box::new(hook)))))
     }
 
-    /// Runs all of these functions.
+    /// A hook that runs all of these hooks.
     pub fn all(hooks: Vec<Self>) -> Self {
         Self::new(move || hooks.iter().for_each(Self::run))
     }
 
-    /// Runs it now, unless it was run before.
+    /// Runs the hook now, unless it was run before.
     pub(super) fn run(&self) {
         let hook = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(hook) = hook {

@@ -1,9 +1,9 @@
-//! Whether the client has received what was sent of a response.
+//! Confirmation that the client has received what was sent of a response.
 
 use super::task_event::{TaskEvent, TaskSender};
 use tokio::sync::oneshot;
 
-/// Finds out whether the client has received what was sent of a response.
+/// Confirms that the client has received what was sent of a response.
 #[derive(Clone, Debug)]
 pub struct Delivery {
     stream: u32,
@@ -20,7 +20,7 @@ impl Delivery {
         Self { stream, to }
     }
 
-    /// Completes once the client has received the pieces of the response's body that were sent before: its connection has
+    /// Completes once the client has received the pieces of the response's body that were sent before this call: its connection has
     /// acknowledged a PING after them. A piece was sent when the body is polled for the next one.
     pub fn confirmed(&self) -> impl Future<Output = Result<(), StreamEnded>> + Send + use<> {
         let (task, received) = oneshot::channel();

@@ -71,13 +71,13 @@ impl StreamSendWindow {
         (i64::from(initial_window) + self.credit).max(0) as usize
     }
 
-    /// Takes bytes sent, of which there were enough available.
+    /// Takes sent bytes. Expects that as many were available.
     #[inline]
     pub(crate) fn consume(&mut self, bytes: usize) {
         self.credit -= bytes as i64;
     }
 
-    /// Applies a WINDOW_UPDATE. An overflow that SETTINGS caused is found here, not when they are applied.
+    /// Applies a WINDOW_UPDATE. An overflow caused by SETTINGS is found here, not when SETTINGS are applied.
     pub(crate) fn increase(&mut self, by: u32, initial_window: u32) -> Result<(), WindowOverflow> {
         let credit = self.credit + i64::from(by);
         if i64::from(initial_window) + credit > i64::from(WINDOW_MAX) {
@@ -92,7 +92,7 @@ impl StreamSendWindow {
     }
 }
 
-/// Bytes of DATA that may be received, and those that are to be returned by WINDOW_UPDATE.
+/// Bytes of DATA that may be received, and bytes to return by WINDOW_UPDATE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RecvWindow {
     /// The size it is raised to.
@@ -116,10 +116,10 @@ impl RecvWindow {
         Ok(())
     }
 
-    /// Releases bytes that have been processed; the increment of a WINDOW_UPDATE once half of the window is used.
+    /// Releases processed bytes. Returns the increment of a WINDOW_UPDATE once half of the window is used.
     #[inline]
     pub(crate) fn release(&mut self, bytes: usize) -> Option<u32> {
-        // No more is released than was received, and that fits.
+        // At most as many bytes are released as were received, so that the sum fits.
         self.unreturned += bytes as u32;
         if self.unreturned < self.size.div_ceil(2) {
             return None;

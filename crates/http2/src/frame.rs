@@ -131,7 +131,7 @@ impl<'a> Frame<'a> {
         self.payload.try_into().map_err(|_| ConnectionError::frame_size("wrong length of PING"))
     }
 
-    /// The payload of a frame that is one 32-bit number.
+    /// The payload of a frame with a single 32-bit number.
     pub(crate) fn number(&self) -> Result<u32, ConnectionError> {
         let bytes =
             self.payload.try_into().map_err(|_| ConnectionError::frame_size("wrong length of a frame"))?;

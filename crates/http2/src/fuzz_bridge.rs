@@ -1,4 +1,4 @@
-//! The fuzz bridge of this room, and its service.
+//! The fuzz bridge of this crate, and its service.
 
 use super::{
     FieldNames, Fields, Http2Settings, RequestBody, Responses, Service, connection::Connection,
@@ -53,8 +53,8 @@ impl Service for Echo {
     }
 }
 
-/// The bytes that the server half writes when a client sends these after the preface, read in pieces of so many bytes; and
-/// the number of requests routed, or the reason why the connection failed.
+/// The bytes that the server half writes if a client sends `sent` after the preface, read in pieces of `piece` bytes. Also the number of
+/// routed requests, or the reason why the connection failed.
 pub fn http2_server(sent: &[u8], piece: usize) -> (Vec<u8>, Result<usize, &'static str>) {
     // There are no tasks: routed requests are dropped.
     let (tasks, _from_tasks) = mpsc::unbounded_channel();

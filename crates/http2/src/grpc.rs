@@ -1,9 +1,9 @@
-//! Numbers of the gRPC protocol that servers and clients share.
+//! Numbers of the gRPC protocol, for servers and clients.
 
 /// Length of the prefix of a message: a compression flag and the message length in four bytes.
 pub const PREFIX_BYTES: usize = 5;
 
-/// The name of a status code; none for a number that is no code.
+/// The name of a status code. None if the number is not a code.
 pub fn status_name(code: u32) -> Option<&'static str> {
     Some(match code {
         0 => "OK",

@@ -14,13 +14,13 @@ pub struct PartialHeaderBlock {
 }
 
 impl PartialHeaderBlock {
-    /// Starts with the content of a HEADERS frame without END_HEADERS.
+    /// Starts with the content of HEADERS without END_HEADERS.
     pub(crate) fn start(headers: &Frame<'_>, content: &[u8]) -> Self {
         let ends_stream = headers.has(frame::END_STREAM);
         Self { stream: headers.stream, bytes: content.to_vec(), ends_stream }
     }
 
-    /// Adds a CONTINUATION to a block of at most `bytes_max`; the block, if it is complete.
+    /// Adds a CONTINUATION to a block of at most `bytes_max`. Returns the block if it is complete.
     pub(crate) fn extend(
         open: &mut Option<Self>,
         continuation: &Frame<'_>,

@@ -1,9 +1,8 @@
 //! HTTP/2 (RFC 9113) for unary gRPC calls: the server half, and a client half (`client`) for the load generator.
 //!
-//! [`serve()`] drives one connection over a byte stream. The state machine in `connection` does no IO and reads no clock:
-//! it maps bytes read to bytes to write. Calls that the [`Service`] takes on its fast path are decided in a batch with
-//! the other calls of the same read, without a task. Every other request is routed: passed on as an `http::Request`, with
-//! the connection's windows as its back-pressure.
+//! [`serve()`] drives one connection over a byte stream. The state machine in `connection` does no IO and reads no clock: it maps bytes
+//! read to bytes to write. Calls on the fast path of the [`Service`] are decided in a batch with the other calls of the same read, without
+//! a task. Every other request is routed: passed on as an `http::Request`, with back-pressure from the connection's windows.
 //!
 //! Why not a library: `docs/decisions/0005-own-http2.md`.
 

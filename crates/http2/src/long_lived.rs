@@ -5,13 +5,13 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// The number of calls of one connection that its service holds open for as long as the client likes.
+/// The number of calls of one connection that the service keeps open for as long as the client likes.
 ///
-/// Every routed request carries its connection's in its extensions. Which calls count is the service's to decide.
+/// Every routed request has it in its extensions. The service decides which calls count.
 #[derive(Clone, Debug, Default)]
 pub struct LongLived(Arc<AtomicUsize>);
 
-/// The place of one call that stays open; given back when dropped.
+/// The place of one call that stays open. Dropping it frees the place.
 #[derive(Debug)]
 pub struct LongLivedCall(LongLived);
 

@@ -1,12 +1,12 @@
-//! Bytes read that are not a whole frame yet.
+//! Bytes that were read and are not a whole frame yet.
 
 /// Keeps the start of a frame until the rest is read.
 #[derive(Default)]
 pub struct ReadBuffer(Vec<u8>);
 
 impl ReadBuffer {
-    /// Passes the bytes kept and those read to `take`, which takes whole frames; keeps the rest. Only incomplete frames are
-    /// copied, and no memory is kept without one.
+    /// Passes the kept bytes and the read bytes to `take`, which takes whole frames. Keeps the rest. Only incomplete frames are copied, and
+    /// without one no memory is kept.
     #[inline]
     pub(crate) fn read<T>(&mut self, bytes: &[u8], take: impl FnOnce(&mut &[u8]) -> T) -> T {
         if self.0.is_empty() {
@@ -32,7 +32,7 @@ impl ReadBuffer {
         self.0.capacity()
     }
 
-    /// Frees what the bytes kept do not need.
+    /// Frees memory that the kept bytes do not use.
     pub(crate) fn shrink(&mut self) {
         self.0.shrink_to_fit();
     }

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 /// A piece of a request's body.
 pub(super) enum Piece {
     Data(Bytes, HeldBytes),
-    /// Data already returned to the flow-control windows.
+    /// Data that was already returned to the flow-control windows.
     Collected(Bytes, HeldBytes),
     Trailers(HeaderMap),
     End,
@@ -48,12 +48,12 @@ impl RequestBody {
         (pieces, Self { pieces: received, stream, to: to.clone(), share: share.clone(), is_ended: false })
     }
 
-    /// Of the response to this request.
+    /// Delivery of the response to this request.
     pub fn delivery(&self) -> Delivery {
         Delivery::new(self.stream, self.to.clone())
     }
 
-    /// The share of the connection in the memory for incomplete requests: what is read of this body and kept belongs there.
+    /// The connection's share of the memory for incomplete requests. What is read of this body and kept counts there.
     pub fn share(&self) -> BodyShare {
         self.share.clone()
     }
@@ -72,7 +72,7 @@ impl Body for RequestBody {
         }
         Poll::Ready(match ready!(self.pieces.poll_recv(context)) {
             Some(Piece::Data(data, held)) => {
-                // The reader keeps what it needs.
+                // The reader charges what it keeps.
                 drop(held);
                 // The connection may be gone.
                 let _ = self.to.send((self.stream, TaskEvent::Read(data.len())));

@@ -1,7 +1,7 @@
 //! Decodes and checks the header block of a request (RFC 9113, section 8.3).
 //!
-//! `:authority` may be any field value and is dropped: nothing here depends on it, and clients send what no URI holds
-//! (Envoy its cluster name, `outbound|8081||limits.example`; gRPC libraries the path of a Unix socket).
+//! `:authority` may be any field value and is dropped. Nothing here depends on it, and clients send values that are not valid in a URI:
+//! Envoy its cluster name (`outbound|8081||limits.example`), gRPC libraries the path of a Unix socket.
 
 use super::{
     Service,
@@ -10,7 +10,7 @@ use super::{
 };
 use http::{HeaderMap, Method, Request, Uri};
 
-/// The steps for each field that the service reads: it is checked, and perhaps copied to a request.
+/// Steps for each field that the service reads: it is checked, and may be copied to a request.
 const READ_STEPS: usize = 3 * steps::FIELD;
 
 /// Result of decoding the header block of a request.
@@ -31,23 +31,23 @@ pub(super) enum RequestHeaders<Q> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Decoded<Q> {
     pub(super) headers: RequestHeaders<Q>,
-    /// The most steps that it takes, but for those in proportion to its bytes.
+    /// The most steps that it takes, without those in proportion to its bytes.
     pub(super) steps: usize,
 }
 
 /// Decodes the header blocks of one connection.
 ///
-/// Clients such as Envoy send the same block with every request. While the dynamic table has not changed either, it has
-/// the same meaning and is not decoded again. Clients that trace every request repeat all of a block but one value, which is
-/// then decoded if the service reads it.
+/// Clients such as Envoy send the same block with every request. If the dynamic table has not changed either, the block has the same
+/// meaning and is not decoded again. Clients that trace every request repeat a block except for one value, which is decoded only if the
+/// service reads it.
 pub(super) struct RequestDecoder<Q> {
     decoder: Decoder,
     names: &'static FieldNames,
     list_max: usize,
     last: Option<Last<Q>>,
-    /// The kind of request that the fields decoded last make; none if they do not make one.
+    /// The kind of request that the last decoded fields form; none if they form no request.
     checked: Option<RequestHeaders<Q>>,
-    /// Number of the fields decoded last that the service reads, and steps for them.
+    /// Number of the last decoded fields that the service reads, and the steps for them.
     read: usize,
     read_steps: usize,
 }
@@ -92,7 +92,7 @@ impl<Q: Copy> RequestDecoder<Q> {
         }
     }
 
-    /// Decodes a block that is the last one but for one value.
+    /// Decodes a block that repeats the last block except for one value.
     #[inline]
     fn decode_repeated<S: Service<FastPath = Q>>(
         &mut self,
@@ -139,7 +139,7 @@ impl<Q: Copy> RequestDecoder<Q> {
         Ok(Decoded { headers, steps: self.decoded_steps() })
     }
 
-    /// [`Decoded::steps`] of the block that was decoded last, and was not a repeated one.
+    /// [`Decoded::steps`] of the last block that was decoded in full.
     pub(super) fn decoded_steps(&self) -> usize {
         steps::FIELD * self.decoder.fields().count() + self.read_steps
     }
@@ -149,10 +149,10 @@ impl<Q: Copy> RequestDecoder<Q> {
         if fields.list_bytes() > self.list_max {
             return RequestHeaders::TooLarge;
         }
-        // A request that cannot be routed is refused on the fast path too: how its frames were cut must not matter.
+        // A request that cannot be routed is refused on the fast path too: it must not matter how its frames were cut.
         let Some(content_length) = fields.valid_request() else { return RequestHeaders::Malformed };
         let fast_path = match fields.has_read_twice() {
-            // Which of several values counts is decided off the fast path alone.
+            // Only off the fast path is it decided which of several values counts.
             true => None,
             false => {
                 steps::add(self.read * steps::FIELD);
@@ -162,7 +162,7 @@ impl<Q: Copy> RequestDecoder<Q> {
         RequestHeaders::Valid { fast_path, content_length }
     }
 
-    /// Decodes a block of trailers, or one to be discarded, which may still change the dynamic table. None if malformed.
+    /// Decodes a block of trailers, or a block to discard, which may still change the dynamic table. None if malformed.
     pub(super) fn trailers(&mut self, block: &[u8]) -> Result<Option<HeaderMap>, HpackError> {
         self.checked = None;
         self.decode_fields(block)?;
@@ -174,7 +174,7 @@ impl<Q: Copy> RequestDecoder<Q> {
     }
 
     fn decode_fields(&mut self, block: &[u8]) -> Result<(), HpackError> {
-        // The fields are overwritten and no longer those of the last block. No table reaches this generation.
+        // The fields of the last block are overwritten. No table reaches this generation.
         if let Some(last) = &mut self.last {
             last.generation = u64::MAX;
         }
@@ -184,8 +184,7 @@ impl<Q: Copy> RequestDecoder<Q> {
         Ok(())
     }
 
-    /// The request with the headers that were decoded last, as far as the service reads them; none if they are more than a map can
-    /// hold.
+    /// The request whose headers were decoded last, with the headers that the service reads. None if a map cannot hold them.
     pub(super) fn request(&mut self) -> Option<Request<()>> {
         self.decoder.complete();
         let mut request = Request::new(());
@@ -196,13 +195,13 @@ impl<Q: Copy> RequestDecoder<Q> {
         Some(request)
     }
 
-    /// The regular fields that the service reads; none if they are more than a map holds.
+    /// The regular fields that the service reads. None if a map cannot hold them.
     fn header_map(&mut self) -> Option<HeaderMap> {
         let mut map = HeaderMap::with_capacity(self.read);
         for nth in 0..self.read {
             let (number, position) = self.decoder.fields().read(nth)?;
             let name = self.names.name(number);
-            // Hashed, and compared.
+            // The name is hashed, and compared.
             steps::add(steps::FIELD + 2 * steps::of_bytes(name.as_str().len()));
             map.try_append(name.clone(), self.decoder.header_value(position)?).ok()?;
         }
@@ -238,8 +237,8 @@ mod tests {
 
     const VALID: RequestHeaders<()> = RequestHeaders::Valid { fast_path: Some(()), content_length: None };
 
-    /// Envoy sends the cluster's name, and gRPC libraries an encoded path of the Unix socket. A request with an authority
-    /// that no URI allows was reset, so that with such a cluster name every call of Envoy failed.
+    /// Envoy sends the cluster's name, and gRPC libraries an encoded path of the Unix socket. A request whose authority is not valid in a
+    /// URI was reset: with such a cluster name, every call of Envoy failed.
     #[test]
     fn any_field_value_is_an_authority() {
         for authority in [
@@ -269,7 +268,7 @@ mod tests {
         assert_eq!(request.expect("a routable request").uri(), "/a.Service/Method?query");
     }
 
-    /// A field that varies must be checked as if its block was the first.
+    /// A field that varies must be checked as in a first block.
     #[test]
     fn a_value_that_varies_is_checked() {
         let mut decoder = RequestDecoder::new(16 * 1024, Echo::field_names());

@@ -1,7 +1,7 @@
 //! Encodes the header blocks of responses, and frames them.
 //!
-//! The two fields of every fast-path response are in the client's dynamic table. All others are rare and written as
-//! literals, so that no other state of the table is needed.
+//! The two fields of every fast-path response are in the client's dynamic table. All other fields are rare and written as literals, so that
+//! the table has no other state.
 
 use super::{
     frame::{self, write_header},
@@ -43,8 +43,8 @@ impl ResponseEncoder {
         headers
     }
 
-    /// Applies SETTINGS_HEADER_TABLE_SIZE. A table below the default is not used at all, which takes one size update
-    /// (RFC 7541, section 4.2).
+    /// Applies SETTINGS_HEADER_TABLE_SIZE. If the table is below the default it is not used at all, which takes one size update (RFC 7541,
+    /// section 4.2).
     pub(super) fn table_resized(&mut self, size: u32) {
         if (size as usize) < hpack::DEFAULT_TABLE_SIZE
             && !matches!(self.table, Table::SizeUpdate | Table::Unused)

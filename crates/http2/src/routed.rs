@@ -1,4 +1,4 @@
-//! Tasks of requests off the fast path, and of responses that it defers.
+//! Tasks of routed requests, and of deferred responses.
 
 use super::{
     deferred::DeferredBody,
@@ -11,7 +11,7 @@ use http_body::Body as _;
 use std::{convert::Infallible, future::poll_fn, pin::pin, sync::Arc};
 use tokio::sync::oneshot;
 
-/// A task that ends with its stream, but not before it was polled once: what a request changes at its first poll is done, although its
+/// A task that ends with its stream, but is polled at least once before. What a request changes at its first poll is thus done even if its
 /// stream or its connection has ended since it was read.
 pub(super) struct Task {
     /// Dropped with the stream, which cancels the task.
@@ -51,7 +51,7 @@ pub(super) fn start_deferred(stream: u32, body: DeferredBody, to: &TaskSender) -
     })
 }
 
-/// Sends a task's events, and [`TaskEvent::Failed`] if the task ends without an end of its response.
+/// Sends the events of a task. Sends [`TaskEvent::Failed`] if the task ends before its response does.
 struct ResponseSender {
     stream: u32,
     to: TaskSender,
@@ -60,7 +60,7 @@ struct ResponseSender {
 
 impl ResponseSender {
     fn send(&self, event: TaskEvent) {
-        // A connection that is gone has cancelled the task, or is about to.
+        // If the connection has ended, it has cancelled the task or is about to.
         let _ = self.to.send((self.stream, event));
     }
 
@@ -102,7 +102,7 @@ async fn respond<S: Service>(service: Arc<S>, stream: u32, request: Request<Requ
             Ok(data) => {
                 let (sent, is_sent) = oneshot::channel();
                 sender.send(TaskEvent::Data(data, sent));
-                // Nothing is sent through it: it closes.
+                // Nothing is sent through the channel: it closes.
                 let _ = is_sent.await;
             }
             Err(frame) => {

@@ -21,7 +21,7 @@ use tokio::{
     time::{Instant, Interval, MissedTickBehavior, interval},
 };
 
-/// Bytes read at once. All connections of a thread read through one buffer, which none of them keeps.
+/// Bytes read at once. All connections of a thread read through one buffer, and none keeps it.
 const READ_BYTES: usize = 32 * 1024;
 
 /// Reads in a row before other tasks of the thread run.
@@ -31,8 +31,8 @@ thread_local! {
     static READ_BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
 }
 
-/// Serves a connection until it ends. When `drain` completes, the client gets a GOAWAY and its requests are finished; when
-/// `activity` is evicted, likewise, but the client is not waited for. Counts to `counts`, where anything reads them.
+/// Serves a connection until it ends. When `drain` completes, the client gets a GOAWAY and its requests are finished. When `activity` is
+/// evicted, likewise, but without waiting for the client. Counts in `counts`, if anything reads them.
 pub async fn serve<S: Service>(
     io: impl AsyncRead + AsyncWrite + Unpin,
     service: Arc<S>,
@@ -77,7 +77,7 @@ pub async fn serve<S: Service>(
         events.refusals().for_each(|(refusal, count)| driver.service.on_refused(refusal, count));
         publisher.publish(events, streams_open);
         match polled {
-            // The GOAWAY was offered to the socket; a client that does not take it must not keep its place.
+            // The GOAWAY was offered to the socket. A client that does not read it must not keep its place.
             Poll::Pending if is_evicted && driver.connection.idle_since().is_some() => Poll::Ready(Ok(())),
             polled => polled,
         }
@@ -116,7 +116,7 @@ struct Driver<'a, I, S: Service> {
     started: Option<Instant>,
     /// Whether everything written was also flushed.
     is_flushed: bool,
-    /// Why nothing can be written any more. What the client had sent before is read still: the ends of requests may be among it.
+    /// The error after which nothing is written any more. What the client had sent before is still read: it may contain ends of requests.
     write_error: Option<io::Error>,
     unwritten: UnwrittenResponses,
 }
@@ -124,7 +124,7 @@ struct Driver<'a, I, S: Service> {
 /// Responses of the fast path that are measured, and not written yet.
 #[derive(Default)]
 struct UnwrittenResponses {
-    /// Time at which the bytes of their requests were read: of the first, while the client does not take its responses.
+    /// Time at which the bytes of their requests were read. If the client does not read its responses, the time of the first.
     received: u64,
     counts: ClassCounts,
 }
@@ -153,7 +153,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
             self.publish_activity();
         }
         for _ in 0..READS_IN_A_ROW {
-            // Without tasks nothing arrives but reads of bodies that outlive them. Those need no wake-up: a tick comes.
+            // Without tasks, the only events are reads of bodies that outlive their tasks. They need no wake-up, as the next tick handles
+            // them.
             while (self.running > 0 || !self.from_tasks.is_empty())
                 && let Poll::Ready(Some((stream, event))) = self.from_tasks.poll_recv(context)
             {
@@ -173,7 +174,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
                 Poll::Ready(_) => self.start_tasks(),
             }
             if !self.has_had_request {
-                // At once, and not at the next tick: until then the connection would be among the first to be evicted.
+                // At once, not at the next tick: until then the connection would be among the first to be evicted.
                 self.publish_activity();
             }
         }
@@ -182,7 +183,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
         Poll::Pending
     }
 
-    /// For now, or at all if nothing can be written any more.
+    /// Pending while the connection can be written to, else the error.
     fn no_more_to_read(&mut self) -> Poll<io::Result<()>> {
         self.write_error.take().map_or(Poll::Pending, |error| Poll::Ready(Err(error)))
     }
@@ -192,7 +193,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
         self.activity.publish(self.connection.idle_since(), self.has_had_request);
     }
 
-    /// Reads once and handles the bytes; returns their number, where zero is the end of the stream.
+    /// Reads once and handles the bytes. Returns their number; zero is the end of the stream.
     fn poll_read(&mut self, context: &mut Context<'_>) -> io::Result<Poll<usize>> {
         READ_BUFFER.with_borrow_mut(|buffer| {
             let mut buffer = ReadBuf::new(buffer);
@@ -250,7 +251,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
             return Ok(());
         }
         match Pin::new(&mut self.io).poll_flush(context) {
-            // The stream wakes the task when it can go on.
+            // The stream wakes the task when it can continue.
             Poll::Pending => Ok(()),
             Poll::Ready(flushed) => {
                 self.is_flushed = true;
@@ -270,7 +271,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Service> Driver<'_, I, S> {
         }
     }
 
-    /// Ends the connection, and with it its tasks: each is polled once before, if it has not been.
+    /// Ends the connection and its tasks. Each task that was never polled is polled once before.
     async fn end_tasks(self) {
         let Self { connection, mut from_tasks, mut running, .. } = self;
         connection.end();
@@ -314,12 +315,12 @@ mod tests {
     };
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    /// Defers calls to `/fast`, and routes all others; counts the futures that are polled, and the hooks that are run.
+    /// A service that defers calls to `/fast` and routes all others. Counts the futures that are polled, and the hooks that are run.
     #[derive(Default)]
     struct Polled {
         polled: Arc<AtomicU32>,
         hooks: Arc<AtomicU32>,
-        /// Whether its responses are there at the first poll.
+        /// Whether its responses are ready at the first poll.
         is_ready: bool,
     }
 
@@ -375,7 +376,7 @@ mod tests {
         bytes
     }
 
-    /// Ten calls, every other one routed, and these frames after each, for its stream.
+    /// Ten calls, every other one routed. `after_each` returns the frames after the call of a stream.
     fn ten_calls(after_each: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
         let mut bytes = [PREFACE, &frame_bytes(frame::SETTINGS, 0, 0, &[])].concat();
         for stream in (1..20).step_by(2) {
@@ -409,7 +410,7 @@ mod tests {
                     pending(),
                 );
                 let until = async {
-                    // A connection that is left open is served until each call was polled.
+                    // A connection that is left open is served until every call was polled.
                     while service.polled.load(Ordering::Relaxed) < 10 {
                         tokio::task::yield_now().await;
                     }
@@ -418,14 +419,14 @@ mod tests {
                 let served = async { tokio::join!(serving, until) };
                 let served = tokio::time::timeout(Duration::from_secs(20), served).await;
                 assert!(served.is_ok(), "{} of 10 were polled", service.polled.load(Ordering::Relaxed));
-                // None of the responses was written, but for those of a client that has closed and is gone.
+                // No response was written: the hooks of those that were ready have run.
                 let hooks = service.hooks.load(Ordering::Relaxed);
                 assert_eq!(hooks, if is_ready { 10 } else { 0 });
             }
         }
     }
 
-    /// A connection that the client has reset: nothing can be written, and what was received before can be read still, piece by piece.
+    /// A connection that the client has reset: nothing can be written, but what was received before can still be read, piece by piece.
     struct Reset(std::collections::VecDeque<Vec<u8>>);
 
     impl AsyncRead for Reset {
@@ -454,8 +455,8 @@ mod tests {
         }
     }
 
-    /// An Envoy that is terminated closes its connections with responses unread: the server's next write failed, and it did not read the
-    /// ends of requests that it had received.
+    /// When an Envoy is terminated, it closes its connections with responses unread. The server's next write failed, and it did not read
+    /// the ends of requests that it had received.
     #[tokio::test]
     async fn requests_that_were_received_are_polled_although_nothing_can_be_written_any_more() {
         for is_ready in [false, true] {
@@ -476,7 +477,7 @@ mod tests {
         let (mut client, server) = tokio::io::duplex(128);
         let client = async {
             client.write_all(&ten_calls(|_| Vec::new())).await.expect("it is read");
-            // Some responses, beside which the others do not fit.
+            // Reads some responses. The others do not fit.
             client.read_exact(&mut [0; 256]).await.expect("responses");
             drop(client);
         };

@@ -15,29 +15,29 @@ use std::{error::Error, sync::Arc};
 /// Number of classes of responses.
 pub const CLASSES: usize = 2;
 
-/// Numbers of responses by their class, whose meaning is the service's.
+/// Numbers of responses by class. The service defines the classes.
 pub type ClassCounts = [u32; CLASSES];
 
 /// Receives the responses to the calls of a batch, in the order of the calls.
 pub trait Responses {
-    /// Responds to the next call with the body that the function appends. `class` is below [`CLASSES`].
+    /// Responds to the next call with the body that `body` appends. `class` is below [`CLASSES`].
     fn push(&mut self, class: usize, body: impl FnOnce(&mut Vec<u8>));
 
-    /// Responds to the next call with the body that the function appends; counted in no class.
+    /// Responds to the next call with the body that `body` appends, without a class.
     fn push_uncounted(&mut self, body: impl FnOnce(&mut Vec<u8>));
 
-    /// Has the hook run if the client resets the call that was responded to last.
+    /// Runs the hook if the client resets the call of the last response.
     fn on_reset(&mut self, hook: OnReset);
 
-    /// Responds to the next call with the body that the future returns. Its class is not counted. The future is dropped if the
-    /// client cancels the call or its connection ends, but not before it was polled once.
+    /// Responds to the next call later, with the body that the future returns and without a class. The future is dropped if the client
+    /// cancels the call or its connection ends, but not before it was polled once.
     fn defer(&mut self, body: DeferredBody);
 }
 
 /// Responds to the requests of a connection.
 ///
-/// Requests of the fast path are recognised by their headers and need a complete body. Their responses are those of
-/// successful gRPC calls: `:status` 200 and `content-type` application/grpc before the body, `grpc-status` 0 after it.
+/// Requests of the fast path are recognised by their headers and need a complete body. Their responses are those of successful gRPC calls:
+/// `:status` 200 and `content-type` application/grpc before the body, `grpc-status` 0 after it.
 pub trait Service: Send + Sync + 'static {
     /// State of a call on the fast path, from its headers.
     type FastPath: Copy + Send;
@@ -48,16 +48,16 @@ pub trait Service: Send + Sync + 'static {
     /// The body of a response to a routed request.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>> + Send> + Send + 'static;
 
-    /// The names of all headers that the service reads, on the fast path or off it. Requests have no other headers: a client that
-    /// sends thousands by their indices causes no work for each.
+    /// The names of all headers that the service reads, on the fast path or off it. Requests have no other headers: thousands of headers by
+    /// index cause no work for each.
     fn field_names() -> &'static FieldNames;
 
     /// Whether a request with these valid headers may take the fast path. Must depend on the headers only. A request with
     /// several headers of one name does not take it.
     fn fast_path(&self, head: Fields<'_>) -> Option<Self::FastPath>;
 
-    /// The state after one field that the service reads changed to another valid value, for headers of which [`Self::fast_path`]
-    /// returned `state`; none if all have to be considered again. The value is decoded only if it is read.
+    /// The state after one field that the service reads changed to another valid value. [`Self::fast_path`] returned `state` for the
+    /// headers before. None if all headers have to be considered again. `value` decodes the value, and is called only if needed.
     fn fast_path_after<'v>(
         &self,
         _state: Self::FastPath,
@@ -67,10 +67,10 @@ pub trait Service: Send + Sync + 'static {
         None
     }
 
-    /// Decodes a complete call in place; false if it has to be routed. Must have no other effect.
+    /// Decodes a complete call in place. False if it has to be routed. Must have no other effect.
     fn decode<'b>(&self, fast_path: Self::FastPath, body: &'b [u8], call: &mut Self::Call<'b>) -> bool;
 
-    /// Responds to the calls of a batch, or defers their responses, in their order.
+    /// Responds to the calls of a batch in their order, or defers their responses.
     fn respond(&self, calls: &[Self::Call<'_>], responses: &mut impl Responses);
 
     /// The share of a new connection in the memory for incomplete requests.
@@ -78,26 +78,26 @@ pub trait Service: Send + Sync + 'static {
         BodyShare::unlimited()
     }
 
-    /// The time in nanoseconds, if the service measures how long responses take.
+    /// The current time in nanoseconds, if the service measures the time of responses.
     #[inline]
     fn measured_time(&self) -> Option<u64> {
         None
     }
 
-    /// Receives the number of responses that were written to the connection just now, to requests whose last bytes were
-    /// read at that time.
+    /// Receives the number of responses that were just written to the connection. The last bytes of their requests were read at
+    /// `_received`.
     #[inline]
     fn on_written(&self, _received: u64, _responses: ClassCounts) {}
 
-    /// Learns that so many requests were refused, or their streams reset, before they reached the service.
+    /// Receives the number of requests that were refused, or whose streams were reset, before they reached the service.
     fn on_refused(&self, _refusal: StreamRefusal, _count: u32) {}
 
-    /// The response to a request that is refused for its headers, without a task; none for any other.
+    /// The response to a request that is refused by its headers, without a task. None for any other request.
     fn refuse(&self, _request: &Request<RequestBody>) -> Option<Response<Bytes>> {
         None
     }
 
-    /// Responds to any other request. The future is dropped if the client cancels it or its connection ends, but not before it was
+    /// Responds to any other request. The future is dropped if the client cancels the request or its connection ends, but not before it was
     /// polled once.
     fn route(
         self: Arc<Self>,

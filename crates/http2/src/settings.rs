@@ -2,21 +2,20 @@
 
 use std::time::Duration;
 
-/// Bounds of a connection. The defaults fit Envoy, which opens one connection per worker thread, with many streams, and
-/// keeps it.
+/// Bounds of a connection. The defaults fit Envoy, which opens one connection per worker thread, with many streams, and keeps it open.
 ///
-/// Together they bound the memory that a client can make its connection hold:
-/// - per request under way, of which there are `streams_max`: its headers (`header_bytes_max`), up to 16 KiB of a body that
-///   may be answered on the fast path, and a response that waits for the client's flow-control windows;
-/// - `connection_window` bytes of all other bodies that are received and not yet read. Bytes that were read are held by the
-///   service: the gRPC router keeps one message per request, within its own bound;
-/// - one incomplete header block, one incomplete frame, and 256 KiB of responses that the client does not read, beyond
-///   those of a single read.
+/// Together they bound the memory of a connection that a client can use:
+/// - per request in progress, of which there are at most `streams_max`: its headers (`header_bytes_max`), up to 16 KiB of a body for the
+///   fast path, and a response that waits for the client's flow-control windows;
+/// - `connection_window` bytes of all other bodies that are received and not yet read. The service keeps bytes that were read: the gRPC
+///   router keeps one message per request, within its own bound;
+/// - one incomplete header block, one incomplete frame, and 256 KiB of responses that the client has not read, beyond those of a single
+///   read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Http2Settings {
-    /// Concurrent streams (MAX_CONCURRENT_STREAMS); further ones are refused with REFUSED_STREAM, which is safe to retry.
+    /// Concurrent streams (MAX_CONCURRENT_STREAMS). Further streams are refused with REFUSED_STREAM, which is safe to retry.
     pub streams_max: u32,
-    /// Bytes of one request's header list (MAX_HEADER_LIST_SIZE); a request with more gets HTTP status 431.
+    /// Bytes of one request's header list (MAX_HEADER_LIST_SIZE). A request with more gets HTTP status 431.
     pub header_bytes_max: u32,
     /// Flow-control window of each stream (INITIAL_WINDOW_SIZE). Bytes buffered for the fast path count as read.
     pub stream_window: u32,
@@ -26,25 +25,25 @@ pub struct Http2Settings {
     pub first_request_timeout: Duration,
     /// Silence of the client before it gets a PING.
     pub keep_alive_interval: Duration,
-    /// Time to answer a PING, or to acknowledge a GOAWAY, before the connection is closed.
+    /// Time to acknowledge a PING or a GOAWAY before the connection is closed.
     pub keep_alive_timeout: Duration,
     /// Time without a request before the connection is drained.
     pub idle_timeout: Duration,
     /// Age at which a connection is drained; none for no maximum. See [`Self::with_age_jitter`].
     pub age_max: Option<Duration>,
-    /// Time after the maximum age that calls have to complete before the connection is closed.
+    /// Time that calls have to complete after the maximum age, before the connection is closed.
     pub age_grace: Duration,
-    /// Time from a request's HEADERS to its END_STREAM, and from HEADERS to END_HEADERS. A stream on which the response
-    /// starts before the request ends is bidirectional, and exempt.
+    /// Time from a request's HEADERS to its END_STREAM, and from HEADERS to END_HEADERS. If the response starts before the request ends,
+    /// the stream is bidirectional and exempt.
     pub body_timeout: Duration,
-    /// Time to take a whole piece of a response: of its stream's windows, else the stream is reset; of everything that
-    /// waits for the socket, else the connection is closed.
+    /// Time to take a whole piece of a response. If a stream's windows delay it longer, the stream is reset. If the socket delays
+    /// everything that waits for it longer, the connection is closed.
     pub write_timeout: Duration,
-    /// Control frames (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA and the like) within ten seconds, beyond eight
-    /// per request; a connection with more ends with ENHANCE_YOUR_CALM. The same number bounds the steps (`steps.rs`) that requests
-    /// take within that time beyond one for each of their bytes.
+    /// Control frames (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA and the like) within ten seconds, beyond eight per request. A
+    /// connection with more ends with ENHANCE_YOUR_CALM. The same number bounds the steps (`steps.rs`) of requests within that time, beyond
+    /// one for each of their bytes.
     pub control_frames_max: u32,
-    /// Streams reset by the client within ten seconds, beyond as many as had a response; a connection with more ends with
+    /// Streams reset by the client within ten seconds, beyond as many as had a response. A connection with more ends with
     /// ENHANCE_YOUR_CALM.
     pub resets_max: u32,
 }
@@ -70,12 +69,12 @@ impl Default for Http2Settings {
     }
 }
 
-/// Share of the maximum age by which that of a connection differs at most.
+/// The maximum age of a connection differs from the setting by at most one part of so many.
 const AGE_JITTER_SHARE: u32 = 10;
 
 impl Http2Settings {
-    /// The settings of one connection: its maximum age differs by up to a tenth in either direction, in proportion to
-    /// `random`. Connections that were opened together, after a restart for example, are not drained together.
+    /// The settings of one connection. Its maximum age differs by up to a tenth in either direction, in proportion to `random`, so that
+    /// connections that were opened together, for example after a restart, are not drained together.
     pub fn with_age_jitter(self, random: u64) -> Self {
         let age_max = self.age_max.map(|age| {
             let jitter = age / AGE_JITTER_SHARE;
@@ -88,7 +87,7 @@ impl Http2Settings {
 
     /// Interval between a connection's ticks: the precision of every timeout.
     pub(super) fn tick(&self) -> Duration {
-        // Finer than the jitter, or ages that differ would end at the same tick.
+        // Shorter than the jitter, or different ages would end at the same tick.
         let age_precision = self.age_max.map_or(Duration::MAX, |age| age / AGE_JITTER_SHARE);
         let shortest = [
             age_precision,

@@ -1,11 +1,11 @@
-//! Counts the work that a connection does, in unit tests only: tests bound it per byte that a client sends.
+//! Counts the work of a connection, in unit tests only. Tests bound it per byte that a client sends.
 
 /// A frame read or written, or a stream visited.
 pub(super) const FRAME: usize = 4;
 /// A setting or a header field.
 pub(super) const FIELD: usize = 1;
 
-/// Steps of copying or checking so many bytes.
+/// Steps to copy or check `count` bytes.
 #[inline]
 pub(super) const fn of_bytes(count: usize) -> usize {
     count / 16

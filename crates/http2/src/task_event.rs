@@ -15,14 +15,14 @@ pub(super) enum TaskEvent {
     /// The head of the response.
     Head {
         head: Box<response::Parts>,
-        /// Nothing follows it.
+        /// Whether the response ends here.
         is_end: bool,
     },
-    /// A piece of the response's body. The sender is dropped once the piece was sent; the task waits for that.
+    /// A piece of the response's body. The sender is dropped once the piece was sent, for which the task waits.
     Data(Bytes, oneshot::Sender<()>),
     /// The whole body of the response, and its end.
     Body(Bytes),
-    /// A task to be notified once the pieces before it, which were sent, have been received.
+    /// A task to notify once the client has received the pieces sent before.
     Confirm(oneshot::Sender<()>),
     /// The whole response to a call of the fast path.
     FastPath(DeferredResponse),
@@ -44,7 +44,7 @@ impl TaskEvent {
         }
     }
 
-    /// Runs the hook of a response that is not written, since its stream or its connection has ended before.
+    /// Runs the hook of a response that is not written, because its stream or its connection has ended.
     pub(super) fn run_hook(&self) {
         let hook = match self {
             Self::Head { head, .. } => head.extensions.get::<OnReset>(),

@@ -1,4 +1,4 @@
-//! The client half of HTTP/2 (RFC 9113), for requests with a body that is known at their start.
+//! The client half of HTTP/2 (RFC 9113), for requests whose body is known at their start.
 //!
 //! Does no IO: [`Connection`] decodes finished requests from bytes read, and encodes requests to bytes to write. The header
 //! block of a request is encoded once. Responses are decoded in full and handed to a [`Response`], field by field.

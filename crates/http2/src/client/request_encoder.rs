@@ -1,7 +1,7 @@
 //! The header block of a request, encoded once: all requests of a connection have the same headers.
 //!
-//! They are encoded as a stock Envoy does (the path in full each time, the rest by index), so that decoding them costs a
-//! server the same.
+//! The headers are encoded as a default Envoy does (the path in full each time, the rest by index), so that a server decodes them at the
+//! same cost.
 
 use crate::hpack;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ pub struct RequestEncoder {
 struct Blocks {
     /// Adds the fields to the server's dynamic table.
     first: Vec<u8>,
-    /// Refers to that table.
+    /// Refers to the entries of that table.
     later: Vec<u8>,
     /// Sets the table size to zero; all fields are literals.
     size_update: Vec<u8>,
@@ -29,30 +29,30 @@ struct Blocks {
     plain: Vec<u8>,
     /// The fields that are not in the dynamic table.
     target: Vec<u8>,
-    /// Number of the others.
+    /// Number of the other fields.
     indexed: usize,
-    /// Their size in the dynamic table.
+    /// Size of these in the dynamic table.
     table_bytes: usize,
 }
 
-/// A `traceparent` that differs in each request and is not sampled, as Envoy encodes it: added to the dynamic table.
+/// A `traceparent` that differs in each request and is not sampled. As in Envoy, it is added to the dynamic table.
 #[derive(Clone, Default)]
 struct Traced {
     requests: u64,
-    /// Number of entries of it in the table.
+    /// Number of its entries in the table.
     added: usize,
     block: Vec<u8>,
 }
 
 const TRACEPARENT: &str = "traceparent";
-/// Size of one in the table; the value has 55 bytes.
+/// Size of an entry in the table; the value has 55 bytes.
 const TRACEPARENT_BYTES: usize = TRACEPARENT.len() + 55 + hpack::ENTRY_OVERHEAD;
 
 impl Traced {
-    /// The next block, where that of untraced requests is `untraced`.
+    /// The next block. `untraced` is the block without a trace.
     fn block(&mut self, blocks: &Blocks, next: Next, untraced: &[u8]) -> &[u8] {
         self.requests += 1;
-        // Digits as varied as those of random numbers: they have codes of different lengths.
+        // Digits that vary as random numbers do: their codes have different lengths.
         let trace_id = u128::from(self.requests).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
         let value = format!("00-{trace_id:032x}-{:016x}-00", (trace_id >> 64) as u64);
         self.block.clear();
@@ -69,7 +69,7 @@ impl Traced {
             }
             Next::First | Next::Later => {
                 if self.added > 0 {
-                    // A full table is started again. Envoy adds evicted fields again one by one.
+                    // Clears a full table. Envoy adds evicted fields again one by one.
                     hpack::write_no_table(&mut self.block);
                     hpack::write_table_size(hpack::DEFAULT_TABLE_SIZE, &mut self.block);
                 }
@@ -114,7 +114,7 @@ impl RequestEncoder {
         Self { blocks: Rc::new(blocks), next: Next::First, traced: None }
     }
 
-    /// Adds a `traceparent` to each request, which differs in each and is not sampled.
+    /// Adds a `traceparent` to each request. It differs in each, and is not sampled.
     pub fn traced(self) -> Self {
         Self { traced: Some(Traced::default()), ..self }
     }

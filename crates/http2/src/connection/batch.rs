@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 /// Calls in one batch.
 const BATCH_MAX: usize = 16;
 
-/// The rest of the bytes read, and the calls before it that have no response yet.
+/// The rest of the bytes read, and the earlier calls that have no response yet.
 pub(super) struct Input<'s, 'b, S: Service> {
     pub(super) rest: &'b [u8],
     pub(super) service: &'s S,
@@ -20,13 +20,13 @@ pub(super) struct Batch<'b, S: Service> {
 }
 
 impl<'b, S: Service> Batch<'b, S> {
-    // Inlined, so that an empty batch is made in place: as the result of a call, its unused places are copied at each read.
+    // Inlined, so that an empty batch is made in place. As the result of a call, its unused places would be copied at each read.
     #[inline]
     pub(super) fn new() -> Self {
         Self { streams: SmallVec::new(), calls: SmallVec::new() }
     }
 
-    /// Adds a complete call; false if the service wants it routed.
+    /// Adds a complete call. False if the service routes it.
     #[inline]
     pub(super) fn add(
         &mut self,

@@ -1,11 +1,11 @@
-//! Bounds on work that a client causes without requesting a decision.
+//! Bounds on the work that a client causes beside its calls.
 
 use crate::{CloseReason, ConnectionError, ErrorCode, Http2Settings, frame, steps};
 use std::time::Duration;
 
-/// Time after which the counts start at zero.
+/// The counts are reset after this time.
 const PERIOD: Duration = Duration::from_secs(10);
-/// Control frames allowed for each request: its client may return windows frame by frame.
+/// Control frames allowed for each request: a client may return windows frame by frame.
 const CONTROL_FRAMES_PER_REQUEST: u32 = 8;
 
 const CONTROL_FRAMES: &str = "too many control frames";
@@ -13,13 +13,13 @@ const HEADER_FIELDS: &str = "too many header fields by index";
 const RESETS: &str = "too many RST_STREAM frames";
 const MEMORY: &str = "no memory for an incomplete frame";
 
-/// Steps for the frames received and written because of a header block, without one for each byte of the headers of those received.
+/// Steps for the frames received and written because of a header block, less one for each byte of the headers of the received frames.
 #[derive(Clone, Copy)]
 pub(super) struct Exchange(i64);
 
 /// A request with one DATA frame, and a response with three frames.
 pub(super) const CALL: Exchange = Exchange::of(5, 2);
-/// A request without a body, and a response of one frame, which is queued before.
+/// A request without a body, and a response of one frame that was queued before.
 pub(super) const HEADERS_AND_RESPONSE: Exchange = Exchange::of(3, 1);
 pub(super) const TRAILERS: Exchange = Exchange::of(1, 1);
 
@@ -29,7 +29,7 @@ impl Exchange {
     }
 }
 
-/// The reason for which a connection with this error ends.
+/// The reason why a connection with this error ends.
 pub(super) fn end_reason(error: &ConnectionError) -> CloseReason {
     match error.why {
         CONTROL_FRAMES => CloseReason::ControlFrames,
@@ -40,17 +40,17 @@ pub(super) fn end_reason(error: &ConnectionError) -> CloseReason {
     }
 }
 
-/// The connection keeps more of an incomplete frame than the budget of all connections has room for.
+/// The connection holds more of an incomplete frame than the budget of all connections has room for.
 pub(super) fn no_memory() -> ConnectionError {
     ConnectionError::new(ErrorCode::EnhanceYourCalm, MEMORY)
 }
 
-/// Counts since the last renewal.
+/// Counts since the last reset.
 #[derive(Default)]
 pub(super) struct Budget {
     since: Duration,
     control_frames: u32,
-    /// Steps (`steps.rs`) that requests took beyond one for each byte of them. Negative while they took fewer.
+    /// Steps (`steps.rs`) of requests, less one for each of their bytes. Negative if they took fewer.
     excess: i64,
     resets: u32,
     requests: u32,
@@ -58,24 +58,24 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// A request that is neither malformed nor refused was received.
+    /// Counts a received request that is neither malformed nor refused.
     #[inline]
     pub(super) fn request(&mut self) {
         self.requests = self.requests.saturating_add(1);
     }
 
-    /// The response to a request was written.
+    /// Counts a response that was written.
     #[inline]
     pub(super) fn count_response(&mut self) {
         self.answers = self.answers.saturating_add(1);
     }
 
-    /// Number of responses since it was renewed.
+    /// Number of responses since the last reset.
     pub(super) fn responses(&self) -> u32 {
         self.answers
     }
 
-    /// A control frame, or another frame without a request, was received.
+    /// Counts a control frame, or another frame without a request.
     pub(super) fn control_frame(&mut self, settings: &Http2Settings) -> Result<(), ConnectionError> {
         self.control_frames = self.control_frames.saturating_add(1);
         let earned = self.requests.saturating_mul(CONTROL_FRAMES_PER_REQUEST);
@@ -85,15 +85,15 @@ impl Budget {
         Ok(())
     }
 
-    /// So many bytes of bodies were received.
+    /// Counts received bytes of bodies.
     #[inline]
     pub(super) fn body(&mut self, bytes: usize) {
         self.excess -= bytes as i64;
     }
 
-    /// A header block of so many bytes was decoded in so many steps. A field by index is a byte or two, and takes one step, or some
-    /// where requests are given copies of it. Honest calls take fewer than one step for each byte, also those with a hundred such
-    /// fields. What exceeds it counts against the bound of control frames.
+    /// Counts the steps of decoding a header block of `bytes`. A field by index has one or two bytes and takes one step, or several if
+    /// requests get copies of it. Honest calls take fewer steps than they have bytes, even with a hundred such fields. Steps in excess are
+    /// bounded as control frames are.
     #[inline]
     pub(super) fn headers(
         &mut self,
@@ -109,12 +109,12 @@ impl Budget {
         Ok(())
     }
 
-    /// A DATA frame was cut short by a small window. Checked with the next control frame.
+    /// Counts a DATA frame that a small window cut short. Checked with the next control frame.
     pub(super) fn fragment(&mut self) {
         self.control_frames = self.control_frames.saturating_add(1);
     }
 
-    /// A stream was reset by the client, or by the server because of an error of the client.
+    /// Counts a stream that was reset by the client, or by the server because of an error of the client.
     pub(super) fn reset(&mut self, settings: &Http2Settings) -> Result<(), ConnectionError> {
         self.resets = self.resets.saturating_add(1);
         if self.resets > settings.resets_max.saturating_add(self.answers) {

@@ -3,18 +3,18 @@
 use hashbrown::HashSet;
 use std::collections::VecDeque;
 
-/// Streams reset by the server that are remembered; for older ones a late frame is an error again.
+/// The most streams reset by the server that are remembered. On an older stream, a late frame is an error again.
 const RESET_MAX: usize = 1024;
-/// Ranges of skipped stream ids that are remembered. Clients number their streams without gaps.
+/// The most ranges of skipped stream ids that are remembered. Most clients number their streams without gaps.
 const SKIPPED_MAX: usize = 16;
 
-/// Closed streams on which frames have another meaning than on streams that ended by themselves.
+/// Closed streams on which frames mean something else than on streams that ended normally.
 #[derive(Default)]
 pub(super) struct ClosedStreams {
-    /// Reset by the server, oldest first. The client may have sent frames before it knew.
+    /// Streams reset by the server, oldest first. The client may have sent frames before it received the reset.
     resets: VecDeque<u32>,
     reset: HashSet<u32, foldhash::fast::RandomState>,
-    /// Ranges of ids that were never opened, but are below one that was.
+    /// Ranges of ids that were never opened and are below an opened id.
     skipped: VecDeque<(u32, u32)>,
 }
 
@@ -37,7 +37,7 @@ impl ClosedStreams {
         self.reset.contains(&stream)
     }
 
-    /// Remembers the ids between two streams of which one was opened right after the other.
+    /// Remembers the ids between two streams, the second of which was opened right after the first.
     #[inline]
     pub(super) fn on_open(&mut self, previous: u32, stream: u32) {
         let first = if previous == 0 { 1 } else { previous + 2 };
@@ -54,7 +54,7 @@ impl ClosedStreams {
         self.skipped.push_back((first, last));
     }
 
-    /// Whether this stream was skipped: opening it now is an error of its own (RFC 9113, section 5.1.1).
+    /// Whether this stream was skipped: opening it now is a different error (RFC 9113, section 5.1.1).
     pub(super) fn was_skipped(&self, stream: u32) -> bool {
         self.skipped.iter().any(|&(first, last)| (first..=last).contains(&stream))
     }

@@ -8,7 +8,7 @@ use crate::{
     steps,
 };
 
-/// Payload of the PING after a GOAWAY: once it is acknowledged, the client knows of the GOAWAY.
+/// Payload of the PING after a GOAWAY. Its acknowledgement shows that the client has received the GOAWAY.
 const DRAIN_PING: &[u8; 8] = b"draining";
 /// Payload of the PING that checks whether the client is alive.
 pub(super) const ALIVE_PING: &[u8; 8] = b"alive?  ";
@@ -31,8 +31,8 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Starts a graceful shutdown: a GOAWAY with the largest stream id, then, once a PING after it is acknowledged, one
-    /// with the last stream processed. Requests that the client sent before it knew are still processed.
+    /// Starts a graceful shutdown: a GOAWAY with the largest stream id and a PING; once the PING is acknowledged, a GOAWAY with the last
+    /// stream processed. Requests that the client sent before it received the first are still processed.
     pub(crate) fn start_drain(&mut self, reason: CloseReason) {
         if self.phase < Phase::Draining {
             self.end_reason = Some(reason);
@@ -55,7 +55,7 @@ impl<S: Service> Connection<S> {
             frame::GOAWAY if frame.stream != 0 => Err(ConnectionError::protocol("GOAWAY on a stream")),
             frame::PUSH_PROMISE => Err(ConnectionError::protocol("PUSH_PROMISE from a client")),
             frame::GOAWAY => {
-                // It only refuses pushes.
+                // A client's GOAWAY only refuses pushes.
                 self.events.frame(ConnectionEvent::GoawayReceived);
                 Ok(())
             }
@@ -89,7 +89,7 @@ impl<S: Service> Connection<S> {
             }
             setting::INITIAL_WINDOW_SIZE if value > WINDOW_MAX => return Err(WindowOverflow.into()),
             setting::INITIAL_WINDOW_SIZE => self.initial_window = value,
-            // No frame written is longer than the smallest value allowed.
+            // Frames written here are not longer than the smallest value allowed.
             setting::MAX_FRAME_SIZE if !(1 << 14..1 << 24).contains(&value) => {
                 return Err(ConnectionError::protocol("MAX_FRAME_SIZE is out of range"));
             }
@@ -147,8 +147,8 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// A WINDOW_UPDATE of a closed stream is ignored, unless no window allows it: whether an error of the client is
-    /// reported must not depend on when the response was ready.
+    /// Ignores a WINDOW_UPDATE of a closed stream, unless no window allows it: whether an error of the client is reported must not depend
+    /// on when the response was ready.
     fn on_late_window_update(&mut self, id: u32, increment: u32) -> Result<(), ConnectionError> {
         let is_error = increment > WINDOW_MAX - DEFAULT_WINDOW;
         if is_error { self.reset_for(id, ErrorCode::FlowControl) } else { Ok(()) }

@@ -1,6 +1,6 @@
-//! PINGs by which a response finds out that what was written of it has been received.
+//! PINGs whose acknowledgement shows that the client has received what was written of a response.
 //!
-//! Invariant: at most one of them is not acknowledged. All that are asked for meanwhile are one.
+//! Invariant: at most one such PING is unacknowledged. Requests for it meanwhile share the next PING.
 
 use crate::frame;
 use tokio::sync::oneshot;
@@ -11,24 +11,24 @@ const DELIVERY_PING: &[u8; 8] = b"received";
 /// The tasks that wait for an acknowledgement.
 #[derive(Default)]
 pub(super) struct Deliveries {
-    /// Those that wait for the PING that was written; none if it was acknowledged.
+    /// Tasks that wait for the PING that was written. None if it was acknowledged.
     waiting: Option<Vec<oneshot::Sender<()>>>,
-    /// Those that wait for the next one: what they wait for was written after it.
+    /// Tasks that wait for the next PING, because their bytes were written after the first.
     next: Vec<oneshot::Sender<()>>,
 }
 
 impl Deliveries {
-    /// Has a task notified once all that is written was received.
+    /// Notifies a task once the client has received all that is written now.
     pub(super) fn add(&mut self, task: oneshot::Sender<()>, outgoing: &mut Vec<u8>) {
         self.next.push(task);
         self.ping(outgoing);
     }
 
-    /// Notifies the tasks if the acknowledgement with this payload is theirs.
+    /// Notifies the tasks if the acknowledged PING is theirs.
     pub(super) fn on_acknowledged(&mut self, payload: &[u8], outgoing: &mut Vec<u8>) {
         if payload == DELIVERY_PING {
             for task in self.waiting.take().into_iter().flatten() {
-                // The stream has ended meanwhile.
+                // The stream may have ended.
                 let _ = task.send(());
             }
             self.ping(outgoing);

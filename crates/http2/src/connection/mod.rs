@@ -3,10 +3,10 @@
 //! No IO and no clock: time is an argument of [`Connection::tick`]. Invariants:
 //! - the memory that a client can make the connection use is bounded, as [`Http2Settings`] adds it up;
 //! - the work per byte received is bounded (`tests/cost.rs`);
-//! - a call of the fast path is decided within the [`Connection::read`] that completes it, unless the service defers its response,
-//!   which waits for nothing else but the client's windows;
-//! - a stream's task lives no longer than its stream;
-//! - the errors that a client is sent do not depend on how its bytes were cut, nor on when responses were ready.
+//! - a call of the fast path is decided within the [`Connection::read`] that completes it, and its response waits only for the client's
+//!   windows, unless the service defers the response;
+//! - a stream's task does not outlive its stream;
+//! - the errors that a client is sent depend neither on how its bytes were cut, nor on when responses were ready.
 
 mod batch;
 mod budget;
@@ -50,16 +50,16 @@ use std::{collections::VecDeque, time::Duration};
 use stream::Stream;
 use times::Times;
 
-/// Bytes written and not read by the client, above which nothing more is read from it and no DATA is written.
+/// If the client has not read this many bytes, nothing more is read from it and no DATA is written.
 const UNREAD_MAX: usize = 256 * 1024;
 
 /// Capacity of the write buffer that a connection keeps while the buffer is empty.
 const KEPT_MAX: usize = 16 * 1024;
 
-/// Share of the unwritten bytes that may stand before them in the write buffer, already written.
+/// The written bytes at the start of the write buffer are at most one part of so many of the unwritten bytes.
 const WRITTEN_SHARE: usize = 4;
 
-/// Bytes of an HTTP/1 request line that are awaited before the client is refused.
+/// Longest HTTP/1 request line for whose end the connection waits before it refuses the client.
 const REQUEST_LINE_MAX: usize = 8 * 1024;
 
 /// Bytes of an incomplete frame or header block that a connection may keep beside its share of [`BodyShare`].
@@ -78,7 +78,7 @@ pub struct Connection<S: Service> {
     outgoing: Vec<u8>,
     /// Bytes of `outgoing` that are already written.
     written: usize,
-    /// Bytes that were written and are not in `outgoing` any more.
+    /// Number of bytes that were written and removed from `outgoing`.
     removed: u64,
     phase: Phase,
     /// Whether the server's connection preface is written.
@@ -98,27 +98,27 @@ pub struct Connection<S: Service> {
     send_queues: SendQueues,
     /// A header block without END_HEADERS yet.
     partial_block: Option<PartialHeaderBlock>,
-    /// Memory for incomplete requests, and that of an incomplete frame or header block.
+    /// Memory for incomplete requests, and for an incomplete frame or header block.
     share: BodyShare,
     partial: Option<HeldBytes>,
     recv_window: RecvWindow,
     send_window: SendWindow,
     /// The client's SETTINGS_INITIAL_WINDOW_SIZE.
     initial_window: u32,
-    /// Requests to be given tasks, in the order received.
+    /// Requests without a task yet, in the order received.
     to_route: VecDeque<(u32, Request<RequestBody>)>,
-    /// Deferred responses to be given tasks, in the order of their calls.
+    /// Deferred responses without a task yet, in the order of their calls.
     deferred: VecDeque<(u32, DeferredBody)>,
     tasks: TaskSender,
     budget: Budget,
     time: Times,
-    /// Responses of the fast path to the bytes that were read last.
+    /// Responses of the fast path to the bytes of the last read.
     responses: ClassCounts,
     events: Events,
 }
 
 impl<S: Service> Connection<S> {
-    /// A new connection, at time zero. Its tasks send their events by `tasks`.
+    /// A new connection, at time zero. Its tasks send their events through `tasks`.
     pub(super) fn new(settings: Http2Settings, tasks: TaskSender) -> Self {
         Self {
             settings,
@@ -159,7 +159,7 @@ impl<S: Service> Connection<S> {
         Self { share, ..self }
     }
 
-    /// Whether more is to be read: not while too many bytes are unread by the client.
+    /// Whether to read more. False while the client has not read too many bytes.
     pub(super) fn wants_to_read(&self) -> bool {
         self.phase < Phase::Closing && self.unwritten().len() < UNREAD_MAX
     }
@@ -190,7 +190,7 @@ impl<S: Service> Connection<S> {
         (&mut self.events, self.streams.len())
     }
 
-    /// The bytes to be written next.
+    /// The bytes to write next.
     pub(super) fn unwritten(&self) -> &[u8] {
         &self.outgoing[self.written..]
     }
@@ -203,12 +203,12 @@ impl<S: Service> Connection<S> {
         self.events.bytes_written += count;
         if self.written == self.outgoing.len() {
             self.outgoing.clear();
-            // A connection that once had much to write keeps little of the capacity.
+            // A connection that once had much to write keeps only a little of the capacity.
             self.outgoing.shrink_to(KEPT_MAX);
             self.removed += self.written as u64;
             self.written = 0;
         } else if self.written * WRITTEN_SHARE >= self.unwritten().len() {
-            // At most so many bytes are moved for each byte written.
+            // For each byte written, a bounded number of bytes is moved.
             self.outgoing.drain(..self.written);
             self.removed += self.written as u64;
             self.written = 0;
@@ -218,20 +218,20 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Drops the unwritten bytes: the client takes no more.
+    /// Drops the unwritten bytes: the client reads no more.
     pub(super) fn drop_unwritten(&mut self) {
         self.removed += self.written as u64;
         self.written = 0;
         self.outgoing = Vec::new();
     }
 
-    /// Watches a stream whose response was made just now, or the first part of it.
+    /// Watches a stream whose response, or the first part of it, was just made.
     fn watch(&mut self, stream: u32, hook: OnReset) {
         let end = self.removed + self.outgoing.len() as u64;
         self.watches.add(stream, hook, self.time.now(), end);
     }
 
-    /// Runs the hooks of the responses that the client cannot have, as the connection has ended before they were written.
+    /// Runs the hooks of responses that the client cannot have received, because the connection has ended before they were written.
     pub(super) fn end(mut self) {
         self.reset_incomplete();
         self.watches.on_end(self.removed + self.written as u64);
@@ -259,7 +259,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Charges what is kept of an incomplete frame and of an incomplete header block.
+    /// Charges the memory of an incomplete frame and of an incomplete header block.
     #[inline]
     fn hold_partial(&mut self) -> Result<(), ConnectionError> {
         let is_little = self.incoming.kept().len() <= PARTIAL_MAX && self.partial_block.is_none();
@@ -278,13 +278,13 @@ impl<S: Service> Connection<S> {
         held.map_err(|_| budget::no_memory())
     }
 
-    /// The responses of the fast path to the bytes that were read last, by their class.
+    /// The responses of the fast path to the bytes of the last read, by class.
     #[inline]
     pub(super) fn responses(&self) -> ClassCounts {
         self.responses
     }
 
-    /// The next request to be routed.
+    /// The next request to route.
     pub(super) fn take_routed(&mut self) -> Option<(u32, Request<RequestBody>)> {
         self.to_route.pop_front()
     }
@@ -294,7 +294,7 @@ impl<S: Service> Connection<S> {
         self.deferred.pop_front()
     }
 
-    /// Gives a request its task. That of a stream that has ended meanwhile is cancelled.
+    /// Sets the task of a stream. If the stream has ended, the task is cancelled.
     pub(super) fn set_task(&mut self, stream: u32, task: Task) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.task = Some(task);
@@ -307,7 +307,7 @@ impl<S: Service> Connection<S> {
         }
         let mut input = Input { rest: bytes, service, batch: Batch::new() };
         let taken = self.take_each(&mut input);
-        // Also if a later frame is an error.
+        // Responds even if a later frame is an error.
         self.respond_to_batch(&mut input.batch, service);
         *bytes = input.rest;
         taken
@@ -320,11 +320,11 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// Takes the client's connection preface; whether it is complete.
+    /// Takes the client's connection preface. Returns whether it is complete.
     fn take_preface(&mut self, bytes: &mut &[u8]) -> Result<bool, ConnectionError> {
         let length = bytes.len().min(PREFACE.len());
         if bytes[..length] != PREFACE[..length] {
-            // A request line of HTTP/1 is awaited, so that it is recognised however it is cut.
+            // Waits for the end of an HTTP/1 request line, so that it is recognised however it is cut.
             let is_line =
                 bytes.len() < REQUEST_LINE_MAX && bytes.iter().all(|byte| (b' '..0x7f).contains(byte));
             return if is_line {
@@ -348,7 +348,7 @@ impl<S: Service> Connection<S> {
     fn take_frame(&mut self, frame: &Frame<'_>, input: &mut Input<'_, '_, S>) -> Result<(), ConnectionError> {
         steps::add(steps::FRAME);
         if frame.kind != frame::HEADERS || input.batch.is_full() {
-            // Frames written because of this one follow the responses to earlier calls.
+            // Frames written because of this frame follow the responses to earlier calls.
             self.respond_to_batch(&mut input.batch, input.service);
         }
         if self.phase == Phase::AwaitingSettings && (frame.kind != frame::SETTINGS || frame.has(frame::ACK)) {
@@ -378,7 +378,7 @@ impl<S: Service> Connection<S> {
         self.stop_reading();
     }
 
-    /// Drops all streams; the connection ends when everything is written. Requests that were received before are given their tasks.
+    /// Drops all streams. The connection ends when everything is written. Requests that were received before still get their tasks.
     fn stop_reading(&mut self) {
         self.phase = Phase::Closing;
         self.reset_incomplete();
@@ -394,13 +394,13 @@ impl<S: Service> Connection<S> {
         self.events.frame(ConnectionEvent::GoawaySent);
     }
 
-    /// Resets a stream because of an error of the client, which counts as if the client had reset it.
+    /// Resets a stream because of an error of the client. Counts as a reset by the client.
     fn reset_for(&mut self, stream: u32, code: ErrorCode) -> Result<(), ConnectionError> {
         self.reset(stream, code);
         self.budget.reset(&self.settings)
     }
 
-    /// Resets the stream of a request that is refused.
+    /// Resets the stream of a refused request.
     fn refuse_stream(
         &mut self,
         stream: u32,
@@ -426,13 +426,13 @@ impl<S: Service> Connection<S> {
         self.events.frame(ConnectionEvent::ResetSent);
         frame::write(frame::RST_STREAM, 0, stream, &(code as u32).to_be_bytes(), &mut self.outgoing);
         if code != ErrorCode::No {
-            // The client does not get the whole response either.
+            // The client does not get the whole response: runs the hook.
             self.watches.on_reset(stream);
         }
         self.close(stream);
     }
 
-    /// Closes a stream. Bytes of its request that no task has read are released to the connection's window.
+    /// Closes a stream. Bytes of its request that no task has read are returned to the connection's window.
     fn close(&mut self, id: u32) {
         if let Some(stream) = self.streams.remove(&id) {
             if stream.blocked_by == Some(BlockedBy::Stream) {
@@ -443,7 +443,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Releases bytes of DATA that have been processed to the connection's window.
+    /// Returns processed bytes of DATA to the connection's window.
     #[inline]
     fn release_window(&mut self, bytes: usize) {
         if let Some(increment) = self.recv_window.release(bytes) {

@@ -1,18 +1,18 @@
 //! Phases of a connection.
 
-/// Phase of the connection. Phases only advance.
+/// Phase of a connection. Phases only advance.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Phase {
     /// No preface from the client yet.
     AwaitingPreface,
-    /// The preface, but no SETTINGS.
+    /// The preface was received, but no SETTINGS.
     AwaitingSettings,
     Open,
-    /// A GOAWAY is sent; new streams are processed until the client has acknowledged it.
+    /// A GOAWAY was sent. New streams are processed until the client has acknowledged it.
     Draining,
-    /// The client knows: new streams are ignored.
+    /// The client has received the GOAWAY: new streams are ignored.
     GoingAway,
-    /// Nothing is read any more; the rest is written.
+    /// Nothing more is read. The rest is written.
     Closing,
     /// Nothing is read or written.
     Closed,

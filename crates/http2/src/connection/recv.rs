@@ -16,14 +16,14 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Bytes of a body that may be buffered for the fast path, unless it follows its headers at once in one frame. A request
-/// with a longer body is routed.
+/// The most bytes of a body that are buffered for the fast path, unless the body follows its headers at once in one frame. A request with a
+/// longer body is routed.
 const BUFFERED_MAX: usize = 16 * 1024;
 
-/// Bytes of a body that are received after the response before the stream is reset. Far less than a stream's window.
+/// A stream is reset when this many bytes of a body were received after the response. Far less than a stream's window.
 const DISCARDED_MAX: usize = 16 * 1024;
 
-/// Memory of an incomplete request beside its headers and its body: of its stream, and where it is routed of its task.
+/// Memory of an incomplete request beside its headers and its body: for its stream, and for its task if it is routed.
 const BUFFERING_BYTES: usize = 512;
 const ROUTED_BYTES: usize = 6 * 1024;
 /// Memory of a field of the headers beside its name and its value.
@@ -56,7 +56,7 @@ impl<S: Service> Connection<S> {
         input: &mut Input<'_, '_, S>,
     ) -> Result<(), ConnectionError> {
         self.budget.control_frame(&self.settings)?;
-        // The encoded block may be somewhat longer than the list of fields may be.
+        // The encoded block may be somewhat longer than the list of fields.
         let bytes_max = self.settings.header_bytes_max as usize + frame::PAYLOAD_MAX;
         match PartialHeaderBlock::extend(&mut self.partial_block, frame, bytes_max)? {
             Some(block) => self.on_block(block.stream, &block.bytes, block.ends_stream, input),
@@ -64,7 +64,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// A whole header block: of a new request, or trailers.
+    /// Handles a whole header block: of a new request, or trailers.
     #[inline]
     fn on_block(
         &mut self,
@@ -96,7 +96,7 @@ impl<S: Service> Connection<S> {
             self.call(id, fast_path, body, input);
             return Ok(());
         }
-        // Frames written from here on follow the responses to earlier calls.
+        // Frames written from here follow the responses to earlier calls.
         self.respond_to_batch(&mut input.batch, input.service);
         match headers {
             _ if is_full => self.refuse_stream(id, StreamRefusal::Streams, ErrorCode::RefusedStream),
@@ -130,7 +130,7 @@ impl<S: Service> Connection<S> {
         content_length: Option<u64>,
     ) -> Result<Option<&'b [u8]>, ConnectionError> {
         let mut after = input.rest;
-        // An error in the next frame is found when it is processed itself.
+        // An error in the next frame is reported when that frame is processed.
         let Ok(Some(data)) = Frame::take(&mut after) else { return Ok(None) };
         if data.kind != frame::DATA || data.stream != id || !data.has(frame::END_STREAM) {
             return Ok(None);
@@ -152,7 +152,7 @@ impl<S: Service> Connection<S> {
         Ok(Some(body))
     }
 
-    /// A call is complete, and its headers were decoded last: adds it to the batch, or routes it.
+    /// Adds a complete call, whose headers were decoded last, to the batch, or routes it.
     #[inline]
     fn call<'b>(&mut self, id: u32, fast_path: S::FastPath, body: &'b [u8], input: &mut Input<'_, 'b, S>) {
         let send_window = StreamSendWindow::default();
@@ -194,7 +194,7 @@ impl<S: Service> Connection<S> {
         self.streams.entry(id).insert(stream).into_mut()
     }
 
-    /// Routes the request of the headers that were decoded last.
+    /// Routes the request whose headers were decoded last.
     fn route_headers(
         &mut self,
         id: u32,
@@ -220,10 +220,10 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// Routes a complete request that the fast path does not take. Its body no longer uses a window.
+    /// Routes a complete request that the fast path does not take. Its body no longer counts against a window.
     fn route_whole(&mut self, id: u32, head: Request<()>, body: &[u8], send_window: StreamSendWindow) {
         let pieces = self.route(id, head);
-        // It is complete, and its task takes it at once.
+        // The request is complete, and its task takes it at once: no memory is charged.
         if let Ok(held) = self.share.hold(0) {
             // The receiver is kept in `to_route`.
             let _ = pieces.send(Piece::Collected(Bytes::copy_from_slice(body), held));
@@ -238,7 +238,7 @@ impl<S: Service> Connection<S> {
         pieces
     }
 
-    /// Responds with nothing but a status.
+    /// Responds with only a status.
     fn refuse(&mut self, id: u32, status: StatusCode, ends_stream: bool) -> Result<(), ConnectionError> {
         self.events.refused(StreamRefusal::HeaderBytes);
         self.response_encoder.write_head(id, status.as_u16(), &HeaderMap::new(), true, &mut self.outgoing);
@@ -275,7 +275,7 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// HEADERS on a stream after the end of its request, or on one that was never opened.
+    /// Handles HEADERS on a stream after the end of its request, or on a stream that was never opened.
     fn on_late_headers(&mut self, id: u32) -> Result<(), ConnectionError> {
         if self.closed.was_reset(id) {
             return self.budget.control_frame(&self.settings);
@@ -301,7 +301,7 @@ impl<S: Service> Connection<S> {
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.request_has_ended()) else {
             self.release_window(whole);
             self.budget.control_frame(&self.settings)?;
-            // Sent before the client knew that the stream is reset, or that the connection takes no more.
+            // The client sent this before it received the reset, or the GOAWAY.
             if is_beyond || self.closed.was_reset(id) {
                 return Ok(());
             }
@@ -344,7 +344,7 @@ impl<S: Service> Connection<S> {
                     return self.refuse_stream(id, StreamRefusal::Memory, ErrorCode::EnhanceYourCalm);
                 }
                 let is_too_long = body.len() > BUFFERED_MAX;
-                // The buffer has a bound of its own, so the windows are released at once.
+                // The buffer has its own bound, so that the windows are returned at once.
                 let increment = stream.recv_window.release(whole).filter(|_| !ends_stream);
                 self.release_window(content.len());
                 self.write_stream_window(id, increment);
@@ -362,7 +362,7 @@ impl<S: Service> Connection<S> {
                         return self.refuse_stream(id, StreamRefusal::Memory, ErrorCode::EnhanceYourCalm);
                     };
                     stream.unreleased += content.len();
-                    // If the receiver is gone, the window is released with the stream.
+                    // If the receiver is dropped, the window is returned with the stream.
                     let _ = pieces.send(Piece::Data(Bytes::copy_from_slice(content), held));
                 }
                 let increment = stream.recv_window.release(whole - content.len()).filter(|_| !ends_stream);
@@ -376,7 +376,7 @@ impl<S: Service> Connection<S> {
                 if ends_stream {
                     self.close(id);
                 } else if is_long {
-                    // Nothing more of the request is needed (RFC 9113, section 8.1).
+                    // The rest of the request is not needed (RFC 9113, section 8.1).
                     self.reset(id, ErrorCode::No);
                 }
             }

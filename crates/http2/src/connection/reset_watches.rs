@@ -1,8 +1,8 @@
-//! Calls of which the service learns that the client reset them, also when their response is written already.
+//! Calls for which the service is notified if the client resets them, even after their response is written.
 //!
-//! A client that resets a stream for which the response is on its way may never read it. The frame arrives on a stream that is closed
-//! here; for some seconds after the response it is still passed on. A connection that ends before a response is written has the same
-//! effect as a reset.
+//! If a client resets a stream while the response is on its way, it may never read the response. On this side the stream is already closed
+//! when RST_STREAM arrives: the reset is passed on for some seconds after the response. If a connection ends before a response is written,
+//! that counts as a reset.
 
 use crate::OnReset;
 use hashbrown::HashMap;
@@ -11,14 +11,14 @@ use std::{collections::VecDeque, time::Duration};
 /// Time after the response for which a reset is passed on.
 const WATCHED: Duration = Duration::from_secs(5);
 
-/// Calls watched at once, on one connection; of more, the oldest are not watched any longer.
+/// The most calls that are watched at once on one connection. Beyond that, the oldest are dropped.
 const WATCHED_MAX: usize = 4_096;
 
 /// The hooks of watched calls, by stream.
 #[derive(Default)]
 pub(super) struct ResetWatches {
     hooks: HashMap<u32, OnReset, foldhash::fast::RandomState>,
-    /// Streams in the order in which they were added. Some are reset already.
+    /// Streams in the order in which they were added. Some may be reset already.
     added: VecDeque<Watched>,
 }
 
@@ -26,12 +26,12 @@ pub(super) struct ResetWatches {
 struct Watched {
     stream: u32,
     added: Duration,
-    /// Number of bytes of the connection up to the end of the response, as far as it was made.
+    /// Number of bytes of the connection up to the end of the response, or of its first part.
     end: u64,
 }
 
 impl ResetWatches {
-    /// Watches a stream from now on, whose response ends after so many bytes of the connection.
+    /// Watches a stream from now on. Its response ends after `end` bytes of the connection.
     pub(super) fn add(&mut self, stream: u32, hook: OnReset, now: Duration, end: u64) {
         if self.added.len() >= WATCHED_MAX {
             self.drop_oldest();
@@ -40,7 +40,7 @@ impl ResetWatches {
         self.added.push_back(Watched { stream, added: now, end });
     }
 
-    /// Runs the hooks of the responses that are not among the first `written` bytes of a connection, which has ended.
+    /// Runs the hooks of responses that are not in the first `written` bytes of a connection that has ended.
     pub(super) fn on_end(&mut self, written: u64) {
         while let Some(watched) = self.added.pop_back().filter(|watched| watched.end > written) {
             self.on_reset(watched.stream);
@@ -57,7 +57,7 @@ impl ResetWatches {
         }
     }
 
-    /// Ends the watches that are over.
+    /// Ends watches whose time is over.
     pub(super) fn tick(&mut self, now: Duration) {
         while self.added.front().is_some_and(|watched| now.saturating_sub(watched.added) > WATCHED) {
             self.drop_oldest();

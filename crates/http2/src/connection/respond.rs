@@ -44,7 +44,7 @@ impl<S: Service, I: Iterator<Item = (u32, StreamSendWindow)>> Responses for InOr
 
     fn defer(&mut self, body: DeferredBody) {
         if let Some((stream, send_window)) = self.streams.next() {
-            // A client that keeps to its bound on streams has room for this one.
+            // A client within its limit of streams has room for this stream.
             self.connection.open(stream, RecvState::Ended, send_window);
             self.connection.deferred.push_back((stream, body));
         }
@@ -52,7 +52,7 @@ impl<S: Service, I: Iterator<Item = (u32, StreamSendWindow)>> Responses for InOr
 }
 
 impl<S: Service> Connection<S> {
-    /// Responds to the calls of the batch, which is empty afterwards.
+    /// Responds to the calls of the batch, and empties it.
     #[inline]
     pub(super) fn respond_to_batch(&mut self, batch: &mut Batch<'_, S>, service: &S) {
         if batch.is_empty() {
@@ -65,7 +65,7 @@ impl<S: Service> Connection<S> {
         batch.calls.clear();
     }
 
-    /// Writes a response of the fast path, as far as the client's windows allow.
+    /// Writes a response of the fast path as far as the client's windows allow.
     #[inline]
     fn write_response(&mut self, id: u32, send_window: StreamSendWindow, body: impl FnOnce(&mut Vec<u8>)) {
         let out = &mut self.outgoing;

@@ -1,4 +1,4 @@
-//! Sends responses piece by piece: as a task makes them, and the client's windows allow.
+//! Sends responses piece by piece, as a task makes them and the client's windows allow.
 
 use super::{
     Connection, Phase, UNREAD_MAX,
@@ -9,11 +9,11 @@ use crate::{DeferredResponse, ErrorCode, OnReset, Service, frame, steps, task_ev
 use bytes::Bytes;
 use http::Response;
 
-/// DATA frames of fewer bytes are counted as control frames if only a window made them so short.
+/// A shorter DATA frame counts as a control frame if only a window made it so short.
 const FRAGMENT_MAX: usize = 1024;
 
 impl<S: Service> Connection<S> {
-    /// Applies an event of the task of a stream, which may be closed by now.
+    /// Applies an event of the task of a stream. The stream may be closed by now.
     pub(crate) fn on_task(&mut self, id: u32, event: TaskEvent) {
         let Some(stream) = self.streams.get_mut(&id) else { return event.run_hook() };
         match event {
@@ -84,7 +84,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Writes frames of streams that the connection's window, or the bytes not yet read, blocked.
+    /// Writes frames of streams that were blocked by the connection's window, or by bytes that the client had not read.
     pub(super) fn flush_connection(&mut self) {
         while self.send_window.available() > 0
             && self.unwritten().len() < UNREAD_MAX
@@ -105,8 +105,8 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Writes queued frames of a stream as far as the windows allow; the reason if some are left. One that its own window
-    /// blocks is queued for it here.
+    /// Writes queued frames of a stream as far as the windows allow. Returns the reason if some are left. If it is the stream's own window,
+    /// queues the stream.
     fn write_queued(&mut self, id: u32) -> Option<BlockedBy> {
         steps::add(steps::FRAME);
         let stream = self.streams.get_mut(&id)?;
@@ -120,7 +120,7 @@ impl<S: Service> Connection<S> {
                         let available = own.min(self.send_window.available());
                         if available == 0 || out.len() - self.written >= UNREAD_MAX {
                             stream.send_queue.push_front(SendItem::Data(bytes, sent));
-                            // A client that reads nothing at all is bounded by the connection's own deadline.
+                            // If a client reads nothing at all, the connection's own deadline applies.
                             if available == 0 {
                                 stream.blocked_since.get_or_insert(self.time.now());
                             }
@@ -139,7 +139,7 @@ impl<S: Service> Connection<S> {
                         }
                         frame::write(frame::DATA, 0, id, &piece, out);
                     }
-                    // Only now: a window raised byte by byte is no progress.
+                    // Only here: a window that is raised byte by byte is no progress.
                     stream.blocked_since = None;
                 }
                 SendItem::FastPathTrailers => {
@@ -170,7 +170,7 @@ impl<S: Service> Connection<S> {
         if stream.request_has_ended() {
             self.close(id);
         } else if phase >= Phase::Draining {
-            // Nothing more of the request is needed (RFC 9113, section 8.1).
+            // The rest of the request is not needed (RFC 9113, section 8.1).
             self.reset(id, ErrorCode::No);
         } else {
             // The rest of the request is still checked, so that errors in it do not depend on when the response is ready.

@@ -1,5 +1,5 @@
-//! Streams with frames that wait for a window, by that window. Every operation is O(1) or O(log n), so that a
-//! client cannot make the server look at all streams by small changes of windows.
+//! Streams whose frames wait for a window, in queues by the kind of window. Every operation is O(1) or O(log n), so that a client cannot
+//! cause a scan of all streams by small changes of windows.
 
 use std::{
     cmp::Reverse,
@@ -18,9 +18,9 @@ pub(crate) enum BlockedBy {
 /// Streams with queued frames.
 #[derive(Default)]
 pub(super) struct SendQueues {
-    /// Blocked by the connection, first blocked first. May name streams that are closed by now.
+    /// Streams that the connection blocks, first blocked first. May contain closed streams.
     by_connection: VecDeque<u32>,
-    /// Blocked by their own windows, by their credit: a larger initial window unblocks those at the end.
+    /// Streams that their own windows block, by credit. A larger initial window unblocks the streams at the end.
     by_stream: BTreeSet<(i64, Reverse<u32>)>,
 }
 

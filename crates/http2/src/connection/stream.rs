@@ -19,7 +19,7 @@ pub(super) struct Stream<Q> {
     pub(super) recv_window: RecvWindow,
     /// Bytes of the body received and not yet read by the task: they use the connection's window.
     pub(super) unreleased: usize,
-    /// Bytes of the body still to be received, if the request has a content-length.
+    /// Bytes of the body that have not been received, if the request has a content-length.
     pub(super) content_left: Option<u64>,
     /// Time at which the stream was opened.
     pub(super) opened: Duration,
@@ -29,7 +29,7 @@ pub(super) struct Stream<Q> {
     pub(super) send_queue: VecDeque<SendItem>,
     /// Why the queue cannot be sent; none while it can.
     pub(super) blocked_by: Option<BlockedBy>,
-    /// Since when the first item of the queue has been blocked by a window, however much of it was sent meanwhile.
+    /// Time since which a window blocks the first item of the queue, even if part of it was sent.
     pub(super) blocked_since: Option<Duration>,
     /// Whether the headers of a routed response are sent.
     pub(super) has_response: bool,
@@ -41,9 +41,9 @@ pub(super) struct Stream<Q> {
 pub(super) enum RecvState<Q> {
     /// The body is buffered for the fast path.
     Buffering { fast_path: Q, head: Box<Request<()>>, body: Vec<u8>, held: HeldBytes },
-    /// The body is passed to the task. Held are the bytes of the request but for its body.
+    /// The body is passed to the task. The held bytes are those of the request without its body.
     Routed(mpsc::UnboundedSender<Piece>, HeldBytes),
-    /// The response is sent; the rest of the body is checked and discarded. So many bytes of it have been.
+    /// The response is sent. The rest of the body is checked and discarded; the number is the bytes discarded so far.
     Discarding(usize),
     /// END_STREAM has been received.
     Ended,
@@ -51,7 +51,7 @@ pub(super) enum RecvState<Q> {
 
 /// A queued part of a response.
 pub(super) enum SendItem {
-    /// The sender is dropped when all bytes are sent.
+    /// A piece of the body. The sender is dropped when all its bytes are sent.
     Data(Bytes, Option<oneshot::Sender<()>>),
     /// The trailers of a fast-path response.
     FastPathTrailers,
@@ -89,13 +89,13 @@ impl<Q> Stream<Q> {
         matches!(self.request, RecvState::Ended)
     }
 
-    /// Whether the client has done its part: the request is complete, and the response does not wait to be read.
+    /// Whether the client has done its part: the request is complete, and the client does not block the response.
     pub(super) fn waits_for_server(&self) -> bool {
         self.has_whole_request() && self.blocked_by.is_none()
     }
 
-    /// Whether no more of the request is waited for. A response that starts before the request's end makes it a
-    /// bidirectional stream: the request may stay open until the response is complete.
+    /// Whether nothing more of the request is waited for. A stream whose response starts before the request ends is bidirectional: its
+    /// request may stay open until the response is complete.
     pub(super) fn has_whole_request(&self) -> bool {
         self.request_has_ended() || self.has_response && !self.is_discarding()
     }

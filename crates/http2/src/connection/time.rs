@@ -1,7 +1,7 @@
 //! Timeouts of a connection. Time is an argument of [`Connection::tick`]; between ticks it stands still.
 //!
-//! Every deadline measures complete work: a whole request, a whole piece of a response, everything that was waiting to be
-//! written. A client that dribbles bytes is active, but does not move a deadline.
+//! Every deadline applies to complete work: a whole request, a whole piece of a response, everything that was waiting to be written. A
+//! client that sends or reads byte by byte is active, but does not move a deadline.
 
 use super::{Connection, Phase, control::ALIVE_PING, stream::Stream, times::PendingWrite};
 use crate::{CloseReason, ConnectionError, ErrorCode, Service, StreamRefusal, frame};
@@ -37,7 +37,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Whether a request has been received whole since the connection's start.
+    /// Whether a request has been received in full since the connection's start.
     pub(crate) fn has_had_request(&mut self) -> bool {
         if !self.time.has_request {
             let is_whole = |stream: &Stream<S::FastPath>| stream.has_whole_request();
@@ -46,8 +46,8 @@ impl<S: Service> Connection<S> {
         self.time.has_request
     }
 
-    /// Time at which the last request ended, from the connection's start; none while there is one that waits for the server, and not
-    /// for its client.
+    /// Time, from the connection's start, at which the last request ended. None while a request waits for the server and not for its
+    /// client.
     pub(crate) fn idle_since(&self) -> Option<Duration> {
         let is_idle = self.streams.values().all(|stream| !stream.waits_for_server());
         is_idle.then_some(self.time.request_ended)
@@ -83,7 +83,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Resets half of the incomplete requests, the oldest, if the connection holds more memory than it may.
+    /// If the connection holds more memory than it may, resets the older half of its incomplete requests.
     fn give_up_requests(&mut self) {
         if !self.share.is_over() {
             return;
@@ -97,7 +97,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Ends a connection on which no request was received whole in time.
+    /// Ends a connection on which no request was received in full in time.
     fn end_without_first_request(&mut self) {
         if self.time.has_request || self.time.now < self.settings.first_request_timeout {
             return;
@@ -127,7 +127,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Stops waiting for a client that does not acknowledge the GOAWAY: streams that it opens from now on are ignored.
+    /// Stops waiting for a client that does not acknowledge the GOAWAY. Streams that it opens from now on are ignored.
     fn end_unacknowledged_drain(&mut self) {
         if self.phase == Phase::Draining {
             let since = *self.time.drain_started.get_or_insert(self.time.now);
@@ -160,8 +160,8 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Drains a connection that has reached its maximum age, and closes it once the grace is over. A client with open
-    /// calls observes a lost connection then, which gRPC reports as UNAVAILABLE.
+    /// Drains a connection that has reached its maximum age, and closes it once the grace is over. Open calls then fail with a lost
+    /// connection, which gRPC reports as UNAVAILABLE.
     fn end_at_age_max(&mut self) {
         let Some(age_max) = self.settings.age_max.filter(|age| self.time.now >= *age) else { return };
         if self.is_over(age_max, self.settings.age_grace) {
@@ -172,8 +172,8 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Ends the connection as soon as the requests received whole are finished. Incomplete ones are reset, and streams
-    /// that the client opens from now on are ignored; it may send them again elsewhere.
+    /// Ends the connection as soon as the requests received in full are finished. Incomplete requests are reset. Streams that the client
+    /// opens from now on are ignored; it may send them again elsewhere.
     pub(crate) fn go_away(&mut self, reason: CloseReason) {
         if self.phase >= Phase::GoingAway {
             return;

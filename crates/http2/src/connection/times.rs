@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Moments of a connection's life, each as of the tick before it, counted from its start.
+/// Moments of a connection's life, counted from its start. Each is the time of the last tick before it.
 #[derive(Default)]
 pub(super) struct Times {
     pub(super) now: Duration,
@@ -20,11 +20,11 @@ pub(super) struct Times {
     pub(super) pending_write: Option<PendingWrite>,
     /// Time of the first GOAWAY.
     pub(super) drain_started: Option<Duration>,
-    /// The stream of a header block that is not complete, and when it was first seen.
+    /// The stream of an incomplete header block, and when it was first seen.
     pub(super) partial_block: Option<(u32, Duration)>,
 }
 
-/// Bytes that were waiting to be written at some tick. Bytes added later are not part of it.
+/// Bytes that were waiting to be written at some tick, without bytes added later.
 pub(super) struct PendingWrite {
     pub(super) since: Duration,
     /// Number of them still to be written.

@@ -1,4 +1,4 @@
-//! Compares the decoder with one that keeps nothing from block to block and follows RFC 7541 step by step.
+//! Compares the decoder with a decoder that keeps nothing from block to block and follows RFC 7541 step by step.
 
 use super::field_class::{FieldNames, is_field_value};
 use super::{
@@ -68,7 +68,7 @@ impl PlainDecoder {
     }
 }
 
-/// An integer of a block that is complete.
+/// An integer of a complete block.
 fn integer(block: &mut &[u8], prefix_bits: u32) -> usize {
     let mut next = || usize::from(*block.split_off_first().expect("a byte"));
     let mask = (1 << prefix_bits) - 1;
@@ -102,21 +102,21 @@ fn string(block: &mut &[u8]) -> Result<Vec<u8>, HpackError> {
 /// A part of a block.
 #[derive(Clone, Debug)]
 enum Part {
-    /// An index of either table: of all that they have, one that depends on this number.
+    /// The index of an entry of either table. The number selects one of all entries.
     Index(usize),
-    /// An index that no table may have.
+    /// An index that may be in no table.
     AnyIndex(usize),
     /// A name, the length of a value, and whether the field is indexed.
     Literal(usize, usize, bool),
-    /// An indexed field with the name of an entry, as for `Index`, and a value of this length.
+    /// An indexed field with the name of an entry, selected as in `Index`, and a value of this length.
     NameOf(usize, usize),
-    /// A size of the table, where nothing precedes it.
+    /// A size of the table, if it is the first part.
     Resize(usize),
 }
 
 const NAMES: [&[u8]; 5] = [b"te", b":path", b"traceparent", b"x-request-id", b"b3"];
 
-/// A value of this length whose Huffman code is shorter, or longer.
+/// A value of this length. Its Huffman code may be shorter or longer than the value.
 fn value(length: usize, seed: usize) -> Vec<u8> {
     let characters: &[u8] = if length.is_multiple_of(7) { b"\\^{}#~" } else { b"0123456789abcdef-" };
     (0..length).map(|at| characters[(at * 5 + seed) % characters.len()]).collect()
@@ -154,13 +154,13 @@ impl Part {
     }
 }
 
-/// Decodes a block as those of requests are decoded; true if it was the expected one.
+/// Decodes a block as request blocks are decoded. True if it was the expected block.
 fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<bool, HpackError> {
     if decoder.decode_repeated(block)?.is_some() {
         return Ok(true);
     }
     decoder.decode(block, LIST_MAX)?;
-    // As for requests that are not valid.
+    // Only a valid block is expected again, as for requests.
     if decoder.fields().are_trailers() || decoder.fields().valid_request().is_some() {
         decoder.expect_repeated(block);
     }
@@ -171,20 +171,20 @@ fn decoder() -> Decoder {
     Decoder::new(FieldNames::none())
 }
 
-/// The next request of a client of which one field varies.
+/// The next request of a client whose requests differ in one field.
 #[derive(Clone, Debug)]
 enum Next {
     /// Another value of the same length.
     Varied,
-    /// A value of that length from so many requests before.
+    /// The value of this many requests before, with the same length.
     Repeated(usize),
-    /// Another value of any length, perhaps with blanks at its ends, or characters that need long codes.
+    /// Another value of any length, perhaps with blanks at its ends, or characters with long codes.
     Value(String),
-    /// Another value of another field too.
+    /// Also another value of another field.
     Other(usize),
-    /// A change of the table's size before.
+    /// A change of the table's size before the block.
     Resized(usize),
-    /// A byte of the block is another one.
+    /// The block with another value of one byte.
     Damaged(usize, u8),
 }
 
@@ -199,8 +199,7 @@ fn any_next() -> impl Strategy<Value = Next> {
     ]
 }
 
-/// Appends a field as most clients encode them: by its index, or as a literal that is indexed, with the name of the newest
-/// entry that has it.
+/// Appends a field as most clients encode it: by its index, or as an indexed literal with the name of the newest entry that has it.
 fn encode((name, value): &Field, table: &[Field], block: &mut Vec<u8>) {
     let index_of = |is_match: &dyn Fn(&[u8], &[u8]) -> bool| {
         let fixed = STATIC_TABLE.iter().position(|(name, value)| is_match(name, value)).map(|at| at + 1);
@@ -220,7 +219,7 @@ fn encode((name, value): &Field, table: &[Field], block: &mut Vec<u8>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Only the value that varies is decoded; entries are evicted, and added again.
+    /// Only the value that varies is decoded. Entries are evicted, and added again.
     #[test]
     fn blocks_that_vary_in_one_value_are_decoded_as_by_a_decoder_that_expects_none(
         lengths in prop::collection::vec(0..200_usize, 0..8),
@@ -283,7 +282,7 @@ proptest! {
         prop_assert!(decoder.fields().all().eq(reference.fields().all()));
     }
 
-    /// A block is repeated some times with other values, as clients that trace requests do.
+    /// Repeats a block several times with other values, as clients that trace requests do.
     #[test]
     fn fields_are_those_of_a_decoder_that_keeps_nothing(
         blocks in prop::collection::vec((prop::collection::vec(any_part(), 0..8), 1..6_usize), 1..20),

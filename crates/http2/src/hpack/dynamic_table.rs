@@ -1,12 +1,12 @@
 //! The dynamic table of a decoder (RFC 7541, sections 2.3.2 and 4): the newest indexed fields, within a size.
 //!
-//! Invariant: the size of the entries that have not been evicted is within the capacity, and that within [`DEFAULT_TABLE_SIZE`].
-//! Evicted entries stay until [`DynamicTable::forget_evicted`], which is called between blocks: the fields of a block may be entries
-//! that it evicts itself. Values are in one buffer, so that adding and evicting entries does not allocate. They may be stored as they
-//! were received, Huffman-coded: most are evicted before a block refers to them.
+//! Invariant: the size of the entries that are not evicted is within the capacity, and the capacity within [`DEFAULT_TABLE_SIZE`]. Evicted
+//! entries stay until [`DynamicTable::forget_evicted`] is called between blocks: the fields of a block may be entries that the block itself
+//! evicts. Values are in one buffer, so that adding and evicting entries does not allocate. A value may be stored Huffman-coded, as it was
+//! received: most are evicted before a block refers to them.
 //!
-//! The class and the size of an entry, which a list of fields needs, are found when it is added; the field, which a request needs,
-//! is made when a request first has it, and shared with all later ones.
+//! The class and the size of an entry, which a list of fields needs, are computed when it is added. The field, which a request needs, is
+//! made when a request first has it. All later requests share it.
 
 use super::{
     DEFAULT_TABLE_SIZE, ENTRY_OVERHEAD,
@@ -21,18 +21,18 @@ use hashbrown::HashMap;
 use http::{HeaderValue, uri::PathAndQuery};
 use std::collections::VecDeque;
 
-/// Length of the buffer from which on values are moved to its start. Those of the entries take at most half of it, so that no more
-/// bytes are moved than were added.
+/// Length of the buffer from which values are moved to its start. Values of entries take at most half of it, so that no more bytes are
+/// moved than were added.
 const BUFFER_MAX: usize = 2 * DEFAULT_TABLE_SIZE;
 
 pub(super) struct DynamicTable {
-    /// Oldest first, evicted ones before all others.
+    /// Oldest first, with the evicted entries before all others.
     entries: VecDeque<Entry>,
-    /// Number of the first one in `entries`, among all that were ever added.
+    /// Number of the first entry in `entries`, among all that were ever added.
     first: u64,
-    /// Number of the oldest one that is not evicted; of the next one if there is none.
+    /// Number of the oldest entry that is not evicted, or of the next entry if there is none.
     oldest: u64,
-    /// Forms that were made for requests, by the numbers of their entries. Few entries have any.
+    /// Forms made for requests, by the numbers of their entries. Few entries have any.
     made: HashMap<u64, Made, foldhash::fast::RandomState>,
     names: Names,
     /// Values, oldest first, after a gap left by evicted entries.
@@ -51,12 +51,12 @@ pub(super) struct DynamicTable {
 pub(super) struct Entry {
     pub(super) name: NameRef,
     pub(super) class: Class,
-    /// Size of name and value, not coded, and [`ENTRY_OVERHEAD`].
+    /// Size of name and value, decoded, and [`ENTRY_OVERHEAD`].
     pub(super) cost: u32,
     /// Position of the value among all bytes that were ever in the buffer, and its length there.
     start: usize,
     len: u32,
-    /// Whether the value is Huffman-coded there, and valid.
+    /// Whether the stored value is Huffman-coded, and valid.
     is_coded: bool,
 }
 
@@ -68,7 +68,7 @@ struct Made {
     path: Option<PathAndQuery>,
 }
 
-/// The name of a field that is added.
+/// The name of an added field.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NewName<'n> {
     Text(&'n [u8], NameClass),
@@ -102,14 +102,14 @@ impl DynamicTable {
         self.first + self.entries.len() as u64
     }
 
-    /// The entry at a position, where the newest is at 0, with its source; none if it is evicted.
+    /// The entry at a position, with its source. The newest is at 0; none if it is evicted.
     #[inline]
     pub(super) fn at(&self, position: usize) -> Option<(Source, &Entry)> {
         let number = self.added().checked_sub(1 + position as u64).filter(|number| *number >= self.oldest)?;
         Some((Source::of_dynamic(number), self.entries.get((number - self.first) as usize)?))
     }
 
-    /// The entry of a source; none if it is of another table, or forgotten.
+    /// The entry of a source. None if it is of another table, or forgotten.
     #[inline]
     pub(super) fn get(&self, source: Source) -> Option<&Entry> {
         self.entries.get(usize::try_from(source.dynamic()?.checked_sub(self.first)?).ok()?)
@@ -139,7 +139,7 @@ impl DynamicTable {
         &self.bytes[start..start + entry.len as usize]
     }
 
-    /// The value of an entry. Of one that was stored Huffman-coded it is empty, unless it was decoded.
+    /// The value of an entry. Empty if it is stored Huffman-coded and was not decoded.
     #[inline]
     pub(super) fn value(&self, source: Source, entry: &Entry) -> &[u8] {
         if !entry.is_coded {
@@ -149,14 +149,14 @@ impl DynamicTable {
         made.and_then(|made| made.decoded.as_deref()).unwrap_or_default()
     }
 
-    /// The Huffman-coded value of the newest entry, if it was added with one.
+    /// The Huffman-coded value of the newest entry, if it is stored so.
     #[cfg(test)]
     pub(super) fn newest_coded(&self) -> Option<&[u8]> {
         let newest = self.entries.back().filter(|newest| newest.is_coded)?;
         Some(self.stored(newest))
     }
 
-    /// Decodes the value of an entry if it is stored Huffman-coded, once.
+    /// Decodes the value of an entry if it is stored Huffman-coded. Later calls do nothing.
     #[inline]
     pub(super) fn decode(&mut self, source: Source) {
         if self.get(source).is_some_and(|entry| entry.is_coded) {
@@ -176,12 +176,12 @@ impl DynamicTable {
         self.made.entry(number).or_default().decoded = Some(plain.into());
     }
 
-    /// The value of an entry, shared by all requests that it is part of. None if it is not valid.
+    /// The value of an entry. All requests that contain it share it. None if it is not valid.
     pub(super) fn header_value(&mut self, source: Source) -> Option<HeaderValue> {
         self.shared(source, |made| &mut made.value, |value| HeaderValue::from_bytes(value).ok())
     }
 
-    /// The path that an entry is, shared by all requests that have it. None if it is not valid.
+    /// The value of an entry as a path. All requests that contain it share it. None if it is not valid.
     pub(super) fn path(&mut self, source: Source) -> Option<PathAndQuery> {
         self.shared(source, |made| &mut made.path, |value| PathAndQuery::try_from(value).ok())
     }
@@ -203,7 +203,7 @@ impl DynamicTable {
         Some(new)
     }
 
-    /// The source of the oldest entry; of the next one if there is none. Those of evicted entries are below.
+    /// The source of the oldest entry, or of the next entry if there is none. Sources of evicted entries are below.
     #[inline]
     pub(super) fn oldest(&self) -> Source {
         Source::of_dynamic(self.oldest)
@@ -227,14 +227,14 @@ impl DynamicTable {
         };
         let cost = self.name(name).len() + value.len() + ENTRY_OVERHEAD;
         self.push(name, class, value, false, cost);
-        // An entry larger than the table is no error: it empties the table.
+        // An entry larger than the table is not an error: it empties the table.
         self.evict_down_to(self.capacity);
         Source::of_dynamic(self.added() - 1)
     }
 
-    /// Adds an entry with the name and class of the newest one and a Huffman-coded value, which is valid and has this length when it
-    /// is decoded, at least that of the code. Forgets evicted entries before. Returns the class; none, and the table has not
-    /// changed, if there is no newest one, or the new one is larger than the table.
+    /// Adds an entry with the name and class of the newest entry and a Huffman-coded value. The value is valid; `decoded_len` is its
+    /// decoded length, which is at least that of the code. Forgets evicted entries first. Returns the class. Returns none, without a change
+    /// of the entries, if there is no newest entry or the new entry is larger than the table.
     #[inline]
     pub(super) fn insert_coded(&mut self, value: &[u8], decoded_len: usize) -> Option<Class> {
         debug_assert!(value.len() <= decoded_len);
@@ -286,7 +286,7 @@ impl DynamicTable {
         }
     }
 
-    /// Drops evicted entries, which no list refers to any longer.
+    /// Drops evicted entries that no list refers to any longer.
     #[inline(always)]
     pub(super) fn forget_evicted(&mut self) {
         while self.first < self.oldest
@@ -312,7 +312,7 @@ impl DynamicTable {
         self.bytes.drain(..gap);
         steps::add(steps::of_bytes(self.bytes.len()));
         self.dropped += gap;
-        // A block can have many entries that it evicts itself.
+        // A block can add many entries that it evicts itself.
         self.bytes.shrink_to(2 * BUFFER_MAX);
         self.entries.shrink_to(DEFAULT_TABLE_SIZE / ENTRY_OVERHEAD);
         self.names.shrink();
@@ -358,12 +358,12 @@ mod tests {
             changes in prop::collection::vec((0..1500_usize, 0..1500_usize, prop::option::weighted(0.1, 0..=4096_usize)), 1..200),
         ) {
             let (mut table, mut capacity) = (DynamicTable::new(), DEFAULT_TABLE_SIZE);
-            // All of them, newest first.
+            // All entries, newest first.
             let mut entries: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
             for (number, (name, value, new_capacity)) in changes.into_iter().enumerate() {
                 let (name, value) = (vec![number as u8; name], vec![!number as u8; value]);
                 let source = table.insert(NewName::Text(&name, NameClass::Other), &value, Class::Other);
-                // Until it is forgotten, whether it was evicted at once or not.
+                // The entry can be read until it is forgotten, whether it was evicted at once or not.
                 let entry = table.get(source).expect("it was added");
                 prop_assert_eq!((table.name(entry.name), table.value(source, entry)), (&name[..], &value[..]));
                 entries.insert(0, (name, value));

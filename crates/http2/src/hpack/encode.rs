@@ -45,7 +45,7 @@ pub(crate) fn write_literal(name: &[u8], value: &[u8], indexed: bool, block: &mu
     write_string(value, block);
 }
 
-/// Appends a literal field whose name is that of an entry; it is added to the dynamic table.
+/// Appends a literal field with the name of an entry. It is added to the dynamic table.
 pub(crate) fn write_literal_of(name_index: usize, value: &[u8], block: &mut Vec<u8>) {
     write_integer(0x40, 6, name_index, block);
     write_string(value, block);

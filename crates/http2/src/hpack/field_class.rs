@@ -1,7 +1,7 @@
-//! Classes of fields: all that the check of a request (RFC 9113, sections 8.2 and 8.3) needs to know of a field, but for its place.
+//! Classes of fields. A class is all that the check of a request (RFC 9113, sections 8.2 and 8.3) needs of a field, except its position.
 //!
-//! A class is found once for each name and value that is received as a literal, and kept with the entry of the dynamic table.
-//! A field by index then takes the same few instructions, however long it is.
+//! A class is computed once for each name and value received as a literal, and kept with the entry of the dynamic table. A field by index
+//! then takes the same few instructions at any length.
 
 use super::static_table::STATIC_TABLE;
 use http::{HeaderName, Method, uri::PathAndQuery};
@@ -29,10 +29,10 @@ impl Pseudo {
     }
 }
 
-/// The longest method that is valid. The longest one registered has 17 bytes.
+/// The longest valid method. The longest registered one has 17 bytes.
 const METHOD_MAX: usize = 32;
 
-/// The names of the regular fields that a service reads. Requests that it is given have no others.
+/// The names of the regular fields that a service reads. Its requests have no other fields.
 pub struct FieldNames {
     names: Box<[HeaderName]>,
     /// Classes of the names in the static table.
@@ -40,7 +40,7 @@ pub struct FieldNames {
 }
 
 impl FieldNames {
-    /// These names, of which there are at most 64.
+    /// At most 64 names.
     pub fn new(names: impl IntoIterator<Item = &'static str>) -> Self {
         let names: Box<[HeaderName]> = names.into_iter().map(HeaderName::from_static).collect();
         assert!(names.len() <= u64::BITS as usize, "a set of names is one word");
@@ -51,7 +51,7 @@ impl FieldNames {
         Self { names, of_static }
     }
 
-    /// No names: the fields are read by position.
+    /// No names, for fields that are read by position.
     pub fn none() -> &'static Self {
         static NONE: LazyLock<FieldNames> = LazyLock::new(|| FieldNames::new([]));
         &NONE
@@ -78,7 +78,7 @@ impl FieldNames {
 /// The class of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NameClass {
-    /// Of no valid request.
+    /// Invalid in any request.
     Invalid,
     Pseudo(Pseudo),
     Te,
@@ -112,7 +112,7 @@ impl NameClass {
 /// The class of a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
-    /// Of no valid request.
+    /// Invalid in any request.
     Invalid,
     Pseudo(Pseudo),
     ContentLength(u64),
@@ -139,7 +139,7 @@ impl Class {
         if is_valid { Self::of_valid(name) } else { Self::Invalid }
     }
 
-    /// The class of a field whose value is valid, and no content-length.
+    /// The class of a field with a valid value that is not a content-length.
     #[inline]
     pub(crate) fn of_valid(name: NameClass) -> Self {
         match name {
@@ -163,7 +163,7 @@ fn is_field_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(is_valid)
 }
 
-/// Whether this is a field value: no control character but tab, no space or tab at either end (RFC 9113, section 8.2.1).
+/// Whether this is a field value: no control character except tab, and no space or tab at either end (RFC 9113, section 8.2.1).
 pub(crate) fn is_field_value(value: &[u8]) -> bool {
     let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     let has_control = match value.last_chunk::<8>() {
@@ -175,12 +175,12 @@ pub(crate) fn is_field_value(value: &[u8]) -> bool {
     !(is_blank(value.first()) || is_blank(value.last()) || has_control && value.iter().any(is_control))
 }
 
-/// Whether one of the bytes is below a space or DEL; perhaps also if one is above.
+/// Whether one of the bytes is below a space, or DEL. May also be true if a byte is above DEL.
 fn may_have_control(eight: [u8; 8]) -> bool {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGH: u64 = ONES << 7;
     let bytes = u64::from_ne_bytes(eight);
-    // Borrows and carries reach a byte only from one that has been found, or from one above 0x7f.
+    // A borrow or carry into a byte comes from a byte that is itself reported, or above 0x7f.
     let below_space = bytes.wrapping_sub(ONES * 0x20);
     let del_or_above = bytes.wrapping_add(ONES);
     (below_space | del_or_above | bytes) & HIGH != 0

@@ -1,4 +1,4 @@
-//! The fields of a header block, and the check whether they make a request.
+//! The fields of a header block, and the check whether they form a request.
 
 use super::{
     ENTRY_OVERHEAD,
@@ -22,23 +22,23 @@ pub(super) enum LiteralName {
 struct Field {
     class: Class,
     source: Source,
-    /// Of a literal.
+    /// Name of a literal field.
     name: LiteralName,
-    /// Positions of a literal in the buffer: start, end of the name, and end.
+    /// Positions of a literal field in the buffer: start, end of the name, and end.
     start: u32,
     name_end: u32,
     end: u32,
 }
 
-/// The fields of one block, in their order. Those of a table stay there. Buffers are used again for the next block.
+/// The fields of one block, in their order. Text of table entries stays in the table. Buffers are reused for the next block.
 #[derive(Default)]
 pub(super) struct List {
     fields: Vec<Field>,
-    /// Literals.
+    /// Text of literal fields.
     bytes: Vec<u8>,
     /// Number of the fields, kept or not.
     count: usize,
-    /// Their size, as SETTINGS_MAX_HEADER_LIST_SIZE counts it. Fields beyond the bound are counted, not kept.
+    /// Their size, as SETTINGS_MAX_HEADER_LIST_SIZE counts it. Fields beyond the bound are counted but not kept.
     list_bytes: usize,
     list_max: usize,
     /// Positions of pseudo-headers.
@@ -95,13 +95,13 @@ impl List {
         self.push(Field { class, source, name, start: 0, name_end: 0, end: 0 }, bytes);
     }
 
-    /// Adds a field that was added to the dynamic table just now.
+    /// Adds a field that was just added to the dynamic table.
     pub(super) fn push_added(&mut self, source: Source, class: Class, bytes: usize) {
         self.added = (self.added.0 + 1, self.count);
         self.push_entry(source, class, bytes);
     }
 
-    /// Adds any other literal, with the length of its name, and the name's text if it is [`LiteralName::Text`].
+    /// Adds another literal field, with the length of its name. The name's text follows if it is [`LiteralName::Text`].
     pub(super) fn push_literal(
         &mut self,
         name: LiteralName,
@@ -120,7 +120,7 @@ impl List {
         if is_kept {
             self.bytes.extend_from_slice(value);
         }
-        // A list within its bound is far below 4 GiB.
+        // A list within its bound is much smaller than 4 GiB.
         let [start, name_end, end] = [start, name_end, self.bytes.len()].map(|at| at as u32);
         self.push(Field { class, source: Source::LITERAL, name, start, name_end, end }, size);
     }
@@ -155,7 +155,7 @@ impl List {
         self.fields.push(field);
     }
 
-    /// Makes the field at a position that of another entry, which differs in its value.
+    /// Gives the field at a position another entry, which differs only in its value.
     pub(super) fn set_source(&mut self, position: usize, source: Source) {
         if let Some(field) = self.fields.get_mut(position) {
             field.source = source;
@@ -196,7 +196,7 @@ impl<'d> Fields<'d> {
         (0..self.list.fields.len()).map(move |position| self.text(position))
     }
 
-    /// Of the fields that the service reads, the one at this place: the number of its name, and its position among all.
+    /// The nth of the fields that the service reads: the number of its name, and its position among all fields.
     #[inline]
     pub(crate) fn read(self, nth: usize) -> Option<(u8, usize)> {
         let position = *self.list.read.get(nth)? as usize;
@@ -212,7 +212,7 @@ impl<'d> Fields<'d> {
         self.list.read.len()
     }
 
-    /// Whether there are several fields of one name that the service reads.
+    /// Whether several of the fields that the service reads have the same name.
     pub(crate) fn has_read_twice(self) -> bool {
         self.list.has_read_twice
     }
@@ -227,12 +227,12 @@ impl<'d> Fields<'d> {
         self.list.list_bytes
     }
 
-    /// Whether all fields are valid ones of trailers.
+    /// Whether all fields are valid in trailers.
     pub(crate) fn are_trailers(self) -> bool {
         !self.list.is_invalid && self.list.pseudo == [None; _]
     }
 
-    /// The content-length, if there is one, of a valid request; none if it is not valid.
+    /// The content-length of a valid request, if it has one. None if the request is not valid.
     pub(crate) fn valid_request(self) -> Option<Option<u64>> {
         let required = [Pseudo::Method, Pseudo::Scheme, Pseudo::Path];
         let is_complete = required.iter().all(|pseudo| self.list.pseudo[*pseudo as usize].is_some());

@@ -1,5 +1,5 @@
-//! The literal fields that a client sends again at the same positions of its blocks: clients never index some fields (nghttp2 paths),
-//! and add fields again that the dynamic table has evicted. They are compared instead of decoded.
+//! Literal fields that a client sends again at the same positions of its blocks. Clients never index some fields (nghttp2: paths), and add
+//! fields again that the dynamic table has evicted. These fields are compared instead of decoded.
 
 use super::{
     field_class::{Class, NameClass},
@@ -24,7 +24,7 @@ pub(super) struct Literals {
 pub(super) struct Literal {
     /// Its encoded form; empty if there is none.
     coded: Vec<u8>,
-    /// Its name, unless that is in the static table, and its value.
+    /// Its name, unless the name is in the static table, and its value.
     text: Vec<u8>,
     name_end: usize,
     name: Option<NameRef>,

@@ -1,4 +1,4 @@
-//! HPACK (RFC 7541): decodes any header block, and encodes the kinds of field that are used here.
+//! HPACK (RFC 7541): decodes any header block, and encodes the kinds of fields that are used here.
 
 mod decode;
 #[cfg(test)]

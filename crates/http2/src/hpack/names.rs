@@ -5,14 +5,14 @@
 use super::field_class::NameClass;
 use crate::steps;
 
-/// A name of the static table, by its position there, or one in a slot of [`Names`].
+/// A name: its position in the static table, or its slot in [`Names`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NameRef {
     Static(u8),
     Stored(u32),
 }
 
-/// Capacity that an empty slot keeps: clients that send the same names do not allocate.
+/// Capacity that an empty slot keeps, so that clients that send the same names cause no allocations.
 const KEPT_MAX: usize = 64;
 
 #[derive(Default)]
@@ -63,13 +63,13 @@ impl Names {
         }
     }
 
-    /// Text and class of a stored name; an empty text if its slot is not used.
+    /// Text and class of a stored name. The text is empty if its slot is unused.
     #[inline]
     pub(super) fn get(&self, slot: u32) -> (&[u8], NameClass) {
         self.slots.get(slot as usize).map_or((&[], NameClass::Invalid), |name| (&name.text, name.class))
     }
 
-    /// Drops the slots if there are none but unused ones.
+    /// Drops all slots if they are all unused.
     pub(super) fn shrink(&mut self) {
         if self.unused.len() == self.slots.len() {
             *self = Self::default();

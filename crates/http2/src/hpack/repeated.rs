@@ -1,7 +1,7 @@
-//! Recognises a header block that repeats the one before with another value of one field.
+//! Recognises a header block that repeats the block before with another value of one field.
 //!
-//! A caller that traces sends a `traceparent` that differs in every request, and adds it to the dynamic table, which raises
-//! the indices of all older entries by one. All bytes of its next block but those of that value are known therefore.
+//! A client that traces sends a `traceparent` that differs in every request. It adds the field to the dynamic table, which raises the
+//! indices of all older entries by one. All bytes of its next block except those of the value are therefore known.
 
 use super::{NEWEST, source::Source};
 use std::ops::Range;
@@ -9,25 +9,24 @@ use std::ops::Range;
 /// The longest block that is expected again.
 const BLOCK_MAX: usize = 1024;
 
-/// Bytes that are added to at once.
+/// Number of bytes that are added to at once.
 const EIGHT: usize = size_of::<u64>();
 
 /// The longest string whose length takes one byte; bit 7 of that byte is set if the string is Huffman-coded.
 const SHORT_STRING_MAX: u8 = 0x7e;
 
-/// The next block, but for the value of one field that it adds to the dynamic table.
+/// The next block, without the value of the single field that it adds to the dynamic table.
 #[derive(Default)]
 pub(super) struct Expected {
     /// Number of blocks until an index takes more bytes. None if no block is expected.
     left: Option<u8>,
     /// The bytes around the value and its length.
     bytes: Vec<u8>,
-    /// For each of these bytes, the number added to it from block to block: one if it is the index of an entry that has been
-    /// in the table.
+    /// For each of these bytes, the increment from block to block: one if it is the index of an entry that was in the table before.
     increments: Vec<u8>,
-    /// From the first of these bytes to which one is added to the last.
+    /// The bytes from the first to the last with an increment.
     incremented: Range<usize>,
-    /// Number of the bytes, without those that fill the last eight.
+    /// Number of the bytes, without the padding of the last eight.
     bytes_len: usize,
     /// Number of the bytes before the value.
     before: usize,
@@ -35,9 +34,9 @@ pub(super) struct Expected {
     pub(super) field: usize,
     /// Length of its value.
     pub(super) value_len: usize,
-    /// The oldest entries that the block refers to, before and after it adds its own.
+    /// The oldest entry that the block refers to, before and after it adds its own.
     pub(super) oldest: [Source; 2],
-    /// Whether the block has been received since one was decoded as any other.
+    /// Whether the block has been received since the last block that was decoded in full.
     pub(super) is_repeated: bool,
 }
 
@@ -47,8 +46,8 @@ impl Expected {
         (self.left, self.is_repeated) = (None, false);
     }
 
-    /// Expects the block that follows `block`, which was decoded last and added one entry alone to the dynamic table: that of the
-    /// field at a position, with a value of this length. Expects none if that cannot be known.
+    /// Expects the block that follows `block`. `block` was decoded last and added only one entry to the dynamic table: the field at a
+    /// position, with a value of this length. Expects none if the next block cannot be known.
     pub(super) fn follow(&mut self, block: &[u8], (field, value_len): (usize, usize), added: Source) {
         self.clear();
         if block.len() > BLOCK_MAX {
@@ -67,7 +66,7 @@ impl Expected {
         self.bytes.drain(value);
         let first = self.increments.iter().position(|increment| *increment > 0);
         let last = self.increments.iter().rposition(|increment| *increment > 0);
-        // Whole eights, that are added to at once. Zeros are added to the bytes beyond.
+        // Whole groups of eight bytes, which are added to at once. Zeros are added to the bytes beyond.
         let (first, end) = (first.unwrap_or(0), last.map_or(0, |last| last + 1));
         self.incremented = first..first + (end - first).next_multiple_of(EIGHT);
         let len = self.bytes.len().max(self.incremented.end);
@@ -77,7 +76,7 @@ impl Expected {
         self.advance();
     }
 
-    /// The Huffman-coded value in a block, if it is the block expected.
+    /// The Huffman-coded value in a block, if it is the expected block.
     #[inline]
     pub(super) fn value_in<'b>(&self, block: &'b [u8]) -> Option<&'b [u8]> {
         self.left?;
@@ -96,7 +95,7 @@ impl Expected {
             let bytes = self.bytes[self.incremented.clone()].as_chunks_mut().0;
             let increments = self.increments[self.incremented.clone()].as_chunks().0;
             for (eight, increments) in bytes.iter_mut().zip(increments) {
-                // No byte overflows, and so none carries into the next one.
+                // No byte overflows, so that nothing carries into the next byte.
                 let sum = u64::from_ne_bytes(*eight) + u64::from_ne_bytes(*increments);
                 *eight = sum.to_ne_bytes();
             }
@@ -104,23 +103,23 @@ impl Expected {
     }
 }
 
-/// The reason for which no further field is read.
+/// The reason why no further field is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     OfBlock,
-    /// A field that is not expected again.
+    /// A field that cannot be expected again.
     Other,
 }
 
-/// The bytes of a valid block that are read again in the next one.
+/// The bytes of a valid block that are expected in the next block.
 struct Layout<'b> {
     block: &'b [u8],
     at: usize,
-    /// For each byte of the block; see [`Expected`].
+    /// Increment of each byte of the block; see [`Expected`].
     increments: &'b mut [u8],
     left: u8,
     oldest: [Source; 2],
-    /// The value of the field that changed, with its length.
+    /// The value of the changed field, with its length.
     value: Option<Range<usize>>,
     /// The entry that the block added.
     added: Source,
@@ -147,7 +146,7 @@ impl<'b> Layout<'b> {
         Ok(())
     }
 
-    /// Notes an index in the current byte, which is at most `byte_max`.
+    /// Notes that the current byte is this index, at most `byte_max`.
     fn index(&mut self, index: u8, byte_max: u8) {
         let Some(back) = usize::from(index).checked_sub(NEWEST) else { return };
         self.increments[self.at] = 1;
@@ -159,9 +158,9 @@ impl<'b> Layout<'b> {
         self.oldest[is_after] = self.oldest[is_after].min(newest.before(back as u64));
     }
 
-    /// Reads the field that changed: its name is that of an entry, and its value Huffman-coded.
+    /// Reads the changed field. Its name is that of an entry, and its value is Huffman-coded.
     fn read_added(&mut self, name: u8) -> Result<(), End> {
-        // The newest entry, which has no such byte, is the one that the block before added: it is the newest one again.
+        // Only an older entry's index has another byte. The newest entry is the one added by the block before, and is the newest again.
         if name == 0x3f {
             self.at += 1;
             let more = *self.block.get(self.at).filter(|more| **more < 0x80).ok_or(End::Other)?;
@@ -175,7 +174,7 @@ impl<'b> Layout<'b> {
         Ok(())
     }
 
-    /// Reads the name of a literal field that is not added: of the static table, or a literal.
+    /// Reads the name of a literal field that is not added: a name of the static table, or a literal.
     fn read_static_name(&mut self, index: u8) -> Result<(), End> {
         self.at += 1;
         match index {

@@ -1,9 +1,9 @@
-//! Where the text of a field is.
+//! Location of the text of a field.
 
 use super::static_table::STATIC_TABLE;
 
-/// The entry of a table that a field is equal to: entries with the same number have the same name and value, also after
-/// others were added or evicted. Later entries of the dynamic table are greater.
+/// The table entry of a field. Entries with the same number have the same name and value, even after others were added or evicted. Later
+/// entries of the dynamic table are greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(super) struct Source(u64);
 
@@ -30,7 +30,7 @@ impl Source {
         if self == Self::LITERAL { None } else { self.0.checked_sub(FIRST_DYNAMIC) }
     }
 
-    /// The entry added so many entries before this one.
+    /// The entry added `entries` before this one.
     pub(super) const fn before(self, entries: u64) -> Self {
         Self(self.0.saturating_sub(entries))
     }

@@ -1,7 +1,7 @@
 //! One HTTP/2 connection of a client: its streams, its windows and its end.
 //!
-//! Invariant: a request starts only when it can be sent whole, within the server's limit of streams and the connection's
-//! window. So a stream keeps nothing that is yet to be sent.
+//! Invariant: a request starts only when it can be sent in full, within the server's limit of streams and the connection's window. Streams
+//! therefore hold no unsent data.
 
 use super::request_encoder::RequestEncoder;
 use crate::{
@@ -12,13 +12,13 @@ use crate::{
 };
 use hashbrown::HashMap;
 
-/// The largest body that can be sent. Half of the smallest window a server starts with: servers return window when half
-/// of it is used, so that a request never waits for window that is never returned.
+/// The largest body that can be sent: half of the smallest window that a server starts with. Servers raise a window when half of it is
+/// used, so that a request never waits for a WINDOW_UPDATE that is never sent.
 pub const BODY_MAX: usize = 32_767;
 
-/// This client's window for the whole connection; returned when half of it is used.
+/// This client's window for the whole connection, raised again when half of it is used.
 const OWN_WINDOW: u32 = 1 << 30;
-/// This client's window for one stream: far beyond any response, so that it is never returned.
+/// This client's window for one stream: far larger than any response, so that it is never raised.
 const OWN_STREAM_WINDOW: u32 = 16 << 20;
 /// Bytes of a response's header block; more than any server sends.
 const HEADER_BLOCK_MAX: usize = 64 << 10;
@@ -128,7 +128,7 @@ impl<R: Response> Connection<R> {
             && self.send_window.available() >= body)
     }
 
-    /// Starts a request, for which there must be room. Its end carries `token`.
+    /// Starts a request. Expects [`Self::has_room`]. Its end carries `token`.
     pub fn start(&mut self, body: &[u8], token: u64) {
         debug_assert!(body.len() <= BODY_MAX && self.has_room(body.len()) == Ok(true));
         let stream = self.next_stream;
@@ -166,7 +166,7 @@ impl<R: Response> Connection<R> {
         self.goaway.filter(|&code| code != 0).map(error_name)
     }
 
-    /// The bytes to be written next.
+    /// The bytes to write next.
     pub fn unwritten(&self) -> &[u8] {
         &self.outgoing[self.written..]
     }
@@ -221,7 +221,7 @@ impl<R: Response> Connection<R> {
                     frame::write(frame::PING, frame::ACK, 0, frame.ping()?, &mut self.outgoing);
                 }
                 frame::GOAWAY => self.on_goaway(&frame, finished)?,
-                // Stream windows are not tracked: each request was sent whole.
+                // Stream windows are not tracked, because each request was sent in full.
                 frame::WINDOW_UPDATE if frame.stream == 0 => {
                     self.send_window.increase(frame.number()? & WINDOW_MAX)?;
                 }
@@ -236,7 +236,7 @@ impl<R: Response> Connection<R> {
     }
 
     fn on_data(&mut self, frame: &Frame<'_>, finished: &mut Vec<Finished<R>>) -> Result<(), ConnectionError> {
-        // Padding counts against the window, and so do DATA of a stream that has ended.
+        // Padding counts against the window. So do DATA of a stream that has ended.
         self.recv_window.receive(frame.payload.len())?;
         if let Some(raise) = self.recv_window.release(frame.payload.len()) {
             frame::write_window_update(0, raise, &mut self.outgoing);

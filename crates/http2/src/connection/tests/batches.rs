@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-/// Sends all of this in one read. Returns the server's frames.
+/// Sends all pieces in one read. Returns the server's frames.
 fn receives(client: &mut Client, sent: &[Vec<u8>]) -> Vec<Received> {
     client.sends(&sent.concat());
     client.receives()
@@ -22,7 +22,7 @@ fn receives(client: &mut Client, sent: &[Vec<u8>]) -> Vec<Received> {
 #[test]
 fn a_batch_is_answered_in_order() {
     let mut client = Client::new();
-    // More than one batch, the last of them in pieces.
+    // More than one batch. The last is sent in pieces.
     let bodies: Vec<_> = (0..40).map(|n| (2 * n + 1, format!("body {n}").into_bytes())).collect();
     let mut sent: Vec<_> = bodies.iter().map(|(stream, body)| call(*stream, body)).collect();
     let mut expected: Vec<_> = bodies.iter().flat_map(|(stream, body)| response(*stream, body)).collect();

@@ -47,7 +47,7 @@ fn incomplete_requests_of_all_connections_share_one_budget() {
         for client in &mut clients {
             client.server.tick(SECOND);
         }
-        // Those of the others are freed with their tasks, which do not run here.
+        // Memory of the other requests is freed with their tasks, which do not run here.
         let expected = if path == "/fast" { held * 3 / 4 } else { held + 1 };
         assert!(memory.used() < expected, "those who hold too much give up requests");
         let mut honest = Client::sharing(&memory);
@@ -210,7 +210,7 @@ fn endless_header_blocks_end_the_connection() {
     assert_eq!(client.receives(), response(stream, b"still served"));
 }
 
-/// Malformed requests were reset and counted for nothing.
+/// Malformed requests were reset without being counted.
 #[test]
 fn provoked_resets_count_as_resets_of_the_client() {
     let settings = Http2Settings { resets_max: 50, ..Http2Settings::default() };
@@ -227,7 +227,7 @@ fn provoked_resets_count_as_resets_of_the_client() {
     }
 }
 
-/// Each malformed request allowed eight control frames more, so that their bound was never reached.
+/// Each malformed request allowed eight more control frames, so that their bound was never reached.
 #[test]
 fn malformed_and_refused_requests_allow_no_control_frames() {
     let settings = Http2Settings { control_frames_max: 50, streams_max: 1, ..Http2Settings::default() };
@@ -242,8 +242,8 @@ fn malformed_and_refused_requests_allow_no_control_frames() {
     }
 }
 
-/// Fields by index that each request is given a copy of take more steps than they have bytes, whether they are those of the
-/// request before or not. Requests do not raise the bound.
+/// If a request gets copies of fields by index, these take more steps than they have bytes, whether the request before had the same fields
+/// or not. Requests do not raise the bound.
 #[test]
 fn copies_of_fields_by_index_are_bounded() {
     let settings = Http2Settings { control_frames_max: 500, ..Http2Settings::default() };

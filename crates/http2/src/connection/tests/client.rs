@@ -1,4 +1,4 @@
-//! A client that tests control frame by frame, and the frames it receives.
+//! A client that the tests drive frame by frame, and the frames that it receives.
 
 use super::*;
 use crate::{
@@ -49,7 +49,7 @@ impl Client {
         client
     }
 
-    /// A client that has received its preface and these settings, and read what the server received to that.
+    /// A client that has sent its preface and these settings, and has read the server's response to them.
     pub(super) fn with(settings: Http2Settings, own: &[(u16, u32)]) -> Self {
         let mut client = Self::silent(settings);
         client.sends(&opening(own));
@@ -153,7 +153,7 @@ pub(super) fn head(path: &str) -> Vec<u8> {
     block
 }
 
-/// The head of a fast-path call to an authority, with one header more, which may be for the table.
+/// The head of a fast-path call to an authority, with another header that may be indexed.
 pub(super) fn head_to(authority: &str, (name, value): (&str, &str), indexed: bool) -> Vec<u8> {
     let mut block = Vec::new();
     write_literal(b":authority", authority.as_bytes(), false, &mut block);

@@ -7,15 +7,15 @@ use super::{
 use crate::{hpack::write_literal, task_event::TaskEvent};
 use http::Response;
 
-/// Completes the response to a request, as a task does that refuses a request by its headers.
+/// Completes the response to a request, as a task does if it refuses the request by its headers.
 fn refuse(client: &mut Client, stream: u32) {
     let (head, ()) = Response::new(()).into_parts();
     client.server.on_task(stream, TaskEvent::Head { head: Box::new(head), is_end: true });
     assert!(matches!(&client.receives()[..], [Head(..), End(_)]));
 }
 
-/// RFC 9113, section 5.1: the client may have sent frames before it knew of the reset. Trailers ended the connection, and
-/// with it every other call.
+/// RFC 9113, section 5.1: the client may have sent frames before it received the reset. Trailers ended the connection, and with it every
+/// other call.
 #[test]
 fn frames_on_a_stream_that_the_server_reset_are_discarded() {
     let settings = Http2Settings { streams_max: 1, ..Http2Settings::default() };
@@ -34,7 +34,7 @@ fn frames_on_a_stream_that_the_server_reset_are_discarded() {
     assert!(client.server.streams.contains_key(&open) && client.server.failure().is_none());
 }
 
-/// Discarded DATA still use the connection's window, which is returned.
+/// Discarded DATA still count against the connection's window, which is raised again.
 #[test]
 fn discarded_data_are_flow_controlled() {
     let settings = Http2Settings { streams_max: 0, connection_window: 0, ..Http2Settings::default() };
@@ -68,7 +68,7 @@ fn a_new_stream_id_below_an_earlier_one_is_a_protocol_error() {
     client.fails_with(ErrorCode::StreamClosed);
 }
 
-/// The response could overtake the error, which the client then was not sent.
+/// The response could overtake the error, which was then never sent.
 #[test]
 fn errors_after_the_response_are_reported_as_before_it() {
     let zero = 0_u32.to_be_bytes();
@@ -106,7 +106,7 @@ fn a_request_is_reset_when_much_of_it_follows_its_response() {
     assert_eq!(client.receives(), []);
     client.sends_frame(frame::DATA, 0, stream, &[0; 1]);
     assert_eq!(client.receives(), [Reset(stream, ErrorCode::No as u32)]);
-    // And if it ends before, nothing is left of it.
+    // If it ends before, nothing is left of it.
     let stream = client.opens("/other", 0);
     refuse(&mut client, stream);
     client.sends_frame(frame::DATA, frame::END_STREAM, stream, b"the rest");

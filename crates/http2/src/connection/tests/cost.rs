@@ -1,7 +1,6 @@
-//! Work per byte that a client sends. An attack may cost at most [`RATIO_MAX`] times what honest calls cost.
+//! Work per byte that a client sends. An attack may cost at most [`RATIO_MAX`] times as much as honest calls.
 //!
-//! Header fields may cost as much more, once in ten seconds, as the bound of control frames allows: the steps for about 30 kB of
-//! honest calls.
+//! Once in ten seconds, header fields may cost more by the bound of control frames: the steps of about 30 kB of honest calls.
 
 use super::{client::*, *};
 use crate::{
@@ -14,10 +13,10 @@ use std::fmt::Write as _;
 
 const RATIO_MAX: f64 = 3.0;
 
-/// Bytes that each load sends, unless the connection is ended before.
+/// Bytes that each load sends, unless the connection ends earlier.
 const BYTES: usize = 400_000;
 
-/// Bytes sent after `prepare`, and steps for them. The responses are read after each piece.
+/// Bytes sent after `prepare`, and the steps that they took. The responses are read after each piece.
 fn measure(mut prepare: impl FnMut(&mut Client), mut piece: impl FnMut(u32) -> Vec<u8>) -> (usize, usize) {
     let mut client = Client::new();
     prepare(&mut client);
@@ -30,7 +29,7 @@ fn measure(mut prepare: impl FnMut(&mut Client), mut piece: impl FnMut(u32) -> V
         }
         let bytes = piece(round);
         sent += bytes.len();
-        // Those of the client.
+        // Drops the steps of the client.
         steps::take();
         client.sends(&bytes);
         while let Some((id, _)) = client.server.take_routed() {
@@ -43,7 +42,7 @@ fn measure(mut prepare: impl FnMut(&mut Client), mut piece: impl FnMut(u32) -> V
     (sent, taken)
 }
 
-/// Calls as a tracing Envoy makes them: ten fields by index, and one that differs.
+/// Calls of an Envoy that traces: ten fields by index, and another that differs.
 fn honest() -> (usize, usize) {
     let fields =
         [":authority", "te", "content-type", "x-envoy-internal", "x-forwarded-for", "user-agent", "x-a"];
@@ -69,12 +68,12 @@ fn honest() -> (usize, usize) {
     measure(take_all_responses, |round| call_with(&block(round), 2 * round + 1, &[b'x'; 60]))
 }
 
-/// Opens the window of the connection as wide as any test needs.
+/// Opens the window of the connection wide enough for any test.
 fn take_all_responses(client: &mut Client) {
     client.sends_frame(frame::WINDOW_UPDATE, 0, 0, &0x7000_0000_u32.to_be_bytes());
 }
 
-/// Opens as many streams as allowed, each with a response that its window lets through but the connection's does not.
+/// Opens as many streams as allowed. The stream's window lets each response through, but the connection's window does not.
 fn block_streams_by_the_connection(client: &mut Client) {
     client.sends_frame(frame::SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
     for _ in 0..1000 {
@@ -82,7 +81,7 @@ fn block_streams_by_the_connection(client: &mut Client) {
     }
 }
 
-/// Opens as many streams as allowed, each with a response of which its own window let some through and is below zero now.
+/// Opens as many streams as allowed. The stream's own window let some of each response through, and is below zero now.
 fn block_streams_by_their_own_windows(client: &mut Client) {
     client.sends_frame(frame::WINDOW_UPDATE, 0, 0, &0x7000_0000_u32.to_be_bytes());
     client.sends_frame(frame::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 100]);
@@ -97,7 +96,7 @@ fn insert_large_entry(client: &mut Client) {
     insert_entry(client, 4064);
 }
 
-/// An entry that leaves room for another one with its name.
+/// An entry that leaves room for another entry with its name.
 fn insert_large_name(client: &mut Client) {
     insert_entry(client, 1900);
 }
@@ -121,7 +120,7 @@ fn request(stream: u32, block: &[u8]) -> Vec<u8> {
     frame_bytes(frame::HEADERS, frame::END_HEADERS | frame::END_STREAM, stream, block)
 }
 
-/// A block of 8,000 bytes that differs from that of any other round.
+/// A block of 8,000 bytes that differs from the blocks of all other rounds.
 fn repeated(field: &[u8], round: u32) -> Vec<u8> {
     let mut block = field.repeat(8_000 / field.len());
     write_literal(b"x-round", round.to_string().as_bytes(), false, &mut block);
@@ -133,13 +132,13 @@ fn repeated(field: &[u8], round: u32) -> Vec<u8> {
 struct ByIndex {
     /// Whether the requests take the fast path.
     is_fast: bool,
-    /// Bytes of the path, beyond those of its first segment.
+    /// Bytes of the path after its first segment.
     path_bytes: usize,
-    /// Bytes of an entry, and the number of fields that are this entry.
+    /// Bytes of an entry, and the number of fields with this entry.
     entry: (usize, usize),
     /// Number of fields that the service reads.
     read: usize,
-    /// Whether these are entries of different names.
+    /// Whether these fields have different names.
     read_once: bool,
 }
 
@@ -181,7 +180,7 @@ impl ByIndex {
         format!("{count} fields of {bytes} B and {read} that are read, by index, {path} + {path_bytes} B")
     }
 
-    /// Lists of all kinds.
+    /// All kinds of requests.
     fn all() -> impl Iterator<Item = Self> {
         let paths = [(true, 0), (false, 0), (false, 1500)];
         paths.into_iter().flat_map(|(is_fast, path_bytes)| {
@@ -195,15 +194,15 @@ impl ByIndex {
     }
 }
 
-/// A call of a client that sends these indices with a message of 60 bytes.
+/// A call with these indices and a message of 60 bytes.
 fn call_by_index(stream: u32, indices: impl Iterator<Item = usize>) -> Vec<u8> {
     let mut block = head("/fast");
     indices.for_each(|index| write_indexed(index, &mut block));
     call_with(&block, stream, &[b'x'; 60])
 }
 
-/// Clients that send many headers of their own, in an order that differs from call to call, are served without end: none of
-/// these calls is of a later period than the first.
+/// Clients may send many headers of their own, in an order that differs from call to call. They are served without end: all these calls are
+/// in the same period as the first.
 #[test]
 fn honest_lists_by_index_at_changing_positions_are_never_too_much() {
     for (sets, fields) in [(2, 30), (1, 100)] {

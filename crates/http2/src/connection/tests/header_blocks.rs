@@ -46,8 +46,8 @@ fn a_valid_target_does_not_validate_another() {
     }
 }
 
-/// The header map of routed requests has a bound of its own, independent of `header_bytes_max`. Headers that the service does not
-/// read are not in it.
+/// The header map of routed requests has its own bound, independent of `header_bytes_max`. Headers that the service does not read are not
+/// in it.
 #[test]
 fn more_headers_than_a_map_can_hold_are_no_error() {
     let settings = Http2Settings { header_bytes_max: 4 << 20, ..Http2Settings::default() };
@@ -72,7 +72,7 @@ fn a_repeated_header_block_is_decoded_again_if_the_table_changed() {
     write_literal(b"x-first", b"", true, &mut block);
     client.sends_frame(frame::HEADERS, frame::END_HEADERS, 1, &block);
     client.sends_frame(frame::DATA, frame::END_STREAM, 1, b"1");
-    // The same bytes, again and again: a path, and the newest entry of the table.
+    // The same bytes again and again: a path, and the newest entry of the table.
     let mut same = head("/fast");
     write_indexed(NEWEST, &mut same);
     for stream in [3, 5] {
@@ -80,7 +80,7 @@ fn a_repeated_header_block_is_decoded_again_if_the_table_changed() {
         client.sends_frame(frame::DATA, frame::END_STREAM, stream, b"!");
     }
     client.receives();
-    // Now the newest entry is a connection header, which HTTP/2 forbids.
+    // Then the newest entry is a connection header, which HTTP/2 forbids.
     let mut block = head("/fast");
     write_literal(b"upgrade", b"x", true, &mut block);
     client.sends_frame(frame::HEADERS, frame::END_HEADERS, 7, &block);
@@ -96,7 +96,7 @@ fn a_client_without_dynamic_table_is_served() {
         let stream = client.calls(b"body");
         assert_eq!(client.receives(), response(stream, b"body"));
     }
-    // And one that gives its table up later, or makes it smaller.
+    // A client may also give up its table later, or make it smaller.
     for size in [0, 4095] {
         let mut client = Client::new();
         let stream = client.calls(b"body");
@@ -105,7 +105,7 @@ fn a_client_without_dynamic_table_is_served() {
         client.sends_frame(frame::SETTINGS, 0, 0, &[0, 1, 0, 0, s0, s1]);
         assert_eq!(client.receives(), [Ack]);
         let stream = client.calls(b"body");
-        // The acknowledged size has to be met at the start of the next block: 0x20 is "the table holds 0 bytes".
+        // The next block has to start with the acknowledged size: 0x20 is "the table holds 0 bytes".
         let received = client.server.unwritten();
         assert_eq!(received[frame::HEADER], 0x20, "a table of {size} bytes");
         assert_eq!(client.receives(), response(stream, b"body"));
@@ -116,7 +116,7 @@ fn a_client_without_dynamic_table_is_served() {
     }
 }
 
-/// The codes of values that vary are checked ahead of time, as far as they were read already: what is read at once must not matter.
+/// The codes of values that vary are checked ahead of time in the bytes of one read. How much is read at once must not matter.
 #[test]
 fn values_that_vary_are_valid_or_not_however_many_calls_are_read_at_once() {
     let values = |odd: Option<(u32, &'static str)>| {

@@ -1,4 +1,4 @@
-//! The connection against a client that is played frame by frame.
+//! The connection against a client that the tests drive frame by frame.
 
 mod batches;
 mod bounds;

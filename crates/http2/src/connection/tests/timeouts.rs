@@ -108,13 +108,13 @@ fn is_goaway(received: &Received) -> bool {
 
 #[test]
 fn a_connection_without_a_whole_request_is_ended() {
-    // A connection with a preface alone, and one with a request that does not end.
+    // One connection has only a preface, another also a request that does not end.
     for starts_request in [false, true] {
         let mut client = Client::new();
         let stream = starts_request.then(|| client.opens("/other", 0));
         client.server.tick(SECOND * 9);
         assert_eq!(client.receives(), []);
-        // Dribbled frames are no request.
+        // Single control frames are no request.
         client.sends_frame(frame::PING, frame::ACK, 0, &[0; 8]);
         client.server.tick(SECOND * 10);
         let mut expected = vec![GoAway(stream.unwrap_or(0), 0)];
@@ -202,7 +202,7 @@ fn a_client_that_keeps_reading_is_kept_however_much_is_waiting() {
     assert!(!client.server.is_finished());
 }
 
-/// Frames dribbled after the GOAWAY, without the acknowledgement that it waits for, kept an idle connection.
+/// An idle connection was kept by frames after the GOAWAY, if the client never acknowledged it.
 #[test]
 fn frames_after_the_goaway_do_not_keep_an_idle_connection() {
     let settings = Http2Settings { idle_timeout: SECOND * 100, ..patient() };
@@ -219,7 +219,7 @@ fn frames_after_the_goaway_do_not_keep_an_idle_connection() {
     assert!(client.server.is_finished());
 }
 
-/// The timeout for bodies cut every bidirectional stream that was open for as long.
+/// The timeout for bodies ended every bidirectional stream that was open for as long.
 #[test]
 fn a_bidirectional_stream_outlives_the_timeout_for_bodies() {
     let mut client = Client::with(patient(), &[]);
@@ -291,7 +291,7 @@ fn a_connection_at_its_maximum_age_is_drained_and_its_calls_complete() {
     client.server.tick(SECOND * 60);
     let received = client.receives();
     assert!(matches!(received[..], [GoAway(frame::STREAM_MAX, 0), Ping(_)]), "{received:?}");
-    // Sent before the client knew.
+    // The client sent this before it received the GOAWAY.
     let crossing = client.calls(b"crossing");
     assert_eq!(client.receives(), response(crossing, b"crossing"));
     let queued = client.opens("/other", frame::END_STREAM);

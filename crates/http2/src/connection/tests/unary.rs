@@ -15,8 +15,8 @@ fn a_fast_path_call_leaves_no_stream() {
     assert!(client.server.streams.is_empty());
 }
 
-/// Number of allocations of the connection for `together` calls of one read with these header blocks, after as many
-/// others of their kind.
+/// Number of allocations of the connection for a read of `together` calls with these header blocks, after as many other calls of their
+/// kind.
 fn allocations_of_calls(together: usize, block: impl Fn(u32) -> Vec<u8>) -> u64 {
     const CALLS: u32 = 240;
     let mut client = Client::new();
@@ -73,7 +73,7 @@ fn a_response_waits_for_the_windows_only() {
     assert_eq!(client.receives()[1..], [Data(stream, b"a b".to_vec())]);
     client.sends_frame(frame::WINDOW_UPDATE, 0, stream, &2_u32.to_be_bytes());
     assert_eq!(client.receives(), [Data(stream, b"od".to_vec())]);
-    // A window that is set larger is larger for what waits too.
+    // A larger initial window also applies to what is blocked.
     client.sends(&frame_bytes(frame::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 10]));
     let mut rest = response(stream, b"y");
     rest[0] = Ack;

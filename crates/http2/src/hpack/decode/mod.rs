@@ -1,7 +1,6 @@
 //! Decodes header blocks.
 //!
-//! A decoder must decode every header block of its connection, in order: each may change the dynamic table that later
-//! blocks refer to.
+//! A decoder must decode every header block of its connection in order: each block may change the dynamic table that later blocks refer to.
 
 use super::{
     DEFAULT_TABLE_SIZE, ENTRY_OVERHEAD, Fields,
@@ -19,10 +18,10 @@ use super::{
 use crate::steps;
 use http::{HeaderValue, uri::PathAndQuery};
 
-/// A list of fields so many times larger than allowed is an error of the connection.
+/// A list of fields that is larger than allowed by more than this factor is an error of the connection.
 const LIST_FACTOR_MAX: usize = 3;
 
-/// The decoding half of a connection's header compression, and the fields that it decoded last.
+/// The decoding half of a connection's header compression, with the fields of the last block.
 pub struct Decoder {
     names: &'static FieldNames,
     table: DynamicTable,
@@ -33,15 +32,15 @@ pub struct Decoder {
     expected: Expected,
 }
 
-/// A block that repeats the one before, with another value of one field.
+/// A block that repeats the block before with another value of one field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Repeated {
-    /// The number of that field's name, if the service reads it.
+    /// The number of the field's name, if the service reads it.
     pub(crate) read: Option<u8>,
 }
 
 impl Decoder {
-    /// A decoder for a service that reads fields of these names.
+    /// A decoder for a service that reads fields with these names.
     pub fn new(names: &'static FieldNames) -> Self {
         Self {
             names,
@@ -53,7 +52,7 @@ impl Decoder {
         }
     }
 
-    /// Number of the dynamic table's state: while it is the same, the same block decodes to the same fields.
+    /// Number of the dynamic table's state. If it has not changed, the same block decodes to the same fields.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.table.generation()
@@ -76,7 +75,7 @@ impl Decoder {
                 0x40..0x80 => self.literal_field(&mut block, 6)?,
                 0x20..0x40 if self.list.list_bytes() > 0 => return Err(HpackError::LateResize),
                 0x20..0x40 => self.resize(integer(&mut block, 5)?)?,
-                // Without indexing, or never indexed: the same for an endpoint that forwards nothing.
+                // Without indexing, or never indexed, which are the same here, as nothing is forwarded.
                 ..0x20 => self.literal_field(&mut block, 4)?,
             }
             if self.list.list_bytes() > list_max.saturating_mul(LIST_FACTOR_MAX) {
@@ -86,8 +85,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Expects the next block to differ from `block`, which was decoded last and is valid, in the value of the one field that it
-    /// added to the dynamic table.
+    /// Expects that the next block differs from `block` only in the value of the single field that it added to the dynamic table. `block`
+    /// was decoded last and is valid.
     pub(crate) fn expect_repeated(&mut self, block: &[u8]) {
         if let Some((added, entry)) = self.table.newest()
             && let NameClass::Read(_) | NameClass::Other = self.table.name_class(entry.name, self.names)
@@ -99,8 +98,8 @@ impl Decoder {
         }
     }
 
-    /// Decodes a block if it is the expected one, which changes the value of one field and adds it to the dynamic table. The
-    /// value is a valid one of the same length. [`Self::complete`] writes it to the fields, which are not changed here.
+    /// Decodes a block if it is the expected one: it changes the value of one field and adds it to the dynamic table. The value is valid
+    /// and has the same length. Does not change the fields: [`Self::complete`] writes the value to them.
     #[inline]
     pub(crate) fn decode_repeated(&mut self, block: &[u8]) -> Result<Option<Repeated>, HpackError> {
         let expected = &mut self.expected;
@@ -141,7 +140,7 @@ impl Decoder {
         }
     }
 
-    /// The value of the field at a position, which requests share if it is that of an entry.
+    /// The value of the field at a position. If it is an entry's value, requests share it.
     pub(crate) fn header_value(&mut self, position: usize) -> Option<HeaderValue> {
         match self.fields().source(position)? {
             source if source.dynamic().is_some() => self.table.header_value(source),
@@ -153,7 +152,7 @@ impl Decoder {
         }
     }
 
-    /// The path of a request, which requests share if it is that of an entry.
+    /// The path of a request. If it is an entry's value, requests share it.
     pub(crate) fn path(&mut self) -> Option<PathAndQuery> {
         let position = self.fields().position(Pseudo::Path)?;
         match self.fields().source(position)? {
@@ -182,7 +181,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Adds a literal field, which is added to the table too if its name's index has six bits.
+    /// Adds a literal field to the list. If its name's index has six bits, also adds it to the table.
     fn literal_field(&mut self, block: &mut &[u8], prefix_bits: u32) -> Result<(), HpackError> {
         let position = self.list.count();
         if let Some(literal) = self.literals.find(position, block) {
@@ -220,7 +219,7 @@ impl Decoder {
         let name_end = text.len();
         string(block, text)?;
         let texts = text.split_at(name_end);
-        // Decoded, and checked.
+        // The text is decoded and checked.
         steps::add(2 * steps::of_bytes(text.len()));
         let name_class = match name {
             Some(name) => self.table.name_class(name, self.names),
@@ -243,7 +242,7 @@ impl Decoder {
     }
 }
 
-/// Adds a literal field, of which the name is in a table or in the texts, to the list, and to the table if it is indexed.
+/// Adds a literal field to the list, and to the table if it is indexed. Its name is in a table or in the texts.
 fn add_literal(
     (table, list): (&mut DynamicTable, &mut List),
     name: Option<NameRef>,
@@ -268,7 +267,7 @@ fn integer(block: &mut &[u8], prefix_bits: u32) -> Result<usize, HpackError> {
     if value < mask {
         return Ok(value);
     }
-    // Four more bytes reach 2^28: beyond any length or index that could be right here.
+    // Four more bytes reach 2^28, which is more than any valid length or index.
     for shift in [0, 7, 14, 21] {
         let byte = *block.split_off_first().ok_or(HpackError::Truncated)?;
         value += usize::from(byte & 0x7f) << shift;

@@ -26,7 +26,7 @@ fn field(name: &str, value: &str) -> (String, String) {
     (name.to_owned(), value.to_owned())
 }
 
-/// RFC 7541, appendix C.6, first two responses: Huffman coding and a table that is full.
+/// RFC 7541, appendix C.6, first two responses: Huffman coding and a full table.
 #[test]
 fn the_responses_of_the_rfc_are_read_as_there() {
     let mut decoder = decoder();
@@ -111,8 +111,8 @@ fn a_list_far_beyond_the_bound_is_an_error_and_is_not_copied() {
     assert!(decoder.fields().list_bytes() < 5 * LIST_MAX);
 }
 
-/// The fields of a traced call, as Envoy encodes them: the path is literal each time, and the trace is added to the table,
-/// so that the indices of all other entries change with every call.
+/// The fields of a traced call, as Envoy encodes them. The path is literal each time, and the trace is added to the table, so that the
+/// indices of all other entries change with every call.
 fn traced(round: u32) -> Vec<u8> {
     let mut block = Vec::new();
     let trace = format!("00-{round:032x}-{round:016x}-00");
@@ -136,7 +136,7 @@ fn traced(round: u32) -> Vec<u8> {
     block
 }
 
-/// Entries are copied and checked when they are added: again and again, a list of them by index took 3.9 steps for each of its bytes.
+/// Entries are copied and checked when they are added. Before, a list of them by index took 3.9 steps for each of its bytes.
 #[test]
 fn a_field_by_index_takes_one_step_however_long_it_is() {
     let mut decoder = decoder();
@@ -149,11 +149,11 @@ fn a_field_by_index_takes_one_step_however_long_it_is() {
     assert_eq!(texts(&decoder), vec![field(&"n".repeat(1000), &"v".repeat(3000)); 4]);
 }
 
-/// The fields of one traced call were decoded and checked again with each: 61 % more instructions than without a trace.
+/// The fields of a traced call were decoded and checked again with each call: 61 % more instructions than without a trace.
 #[test]
 fn a_value_that_varies_alone_is_decoded_only_if_it_is_read() {
     let mut decoder = decoder();
-    // A block adds an entry of 98 bytes: the oldest, `te`, is evicted by that of round 41.
+    // Each block adds an entry of 98 bytes. Round 41 evicts the oldest entry, `te`.
     for round in 0..42 {
         let block = traced(round);
         let repeated = decoder.decode_repeated(&block).expect("a valid block");
@@ -182,7 +182,7 @@ fn any_field() -> impl proptest::strategy::Strategy<Value = (u8, u8, u8)> {
 
 /// Appends a literal field that is not indexed, with the name of an entry.
 fn write_name_of_entry(index: usize, value: &[u8], block: &mut Vec<u8>) {
-    // The index is above that of the largest number in four bits.
+    // The index exceeds the largest number in four bits.
     block.extend([0x0f, (index - 15) as u8, value.len() as u8]);
     block.extend_from_slice(value);
 }

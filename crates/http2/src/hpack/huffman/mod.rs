@@ -4,7 +4,7 @@
 
 use super::error::HpackError;
 
-/// The symbol that no string contains; its first bits pad the last byte.
+/// The symbol that is in no string. Its first bits pad the last byte.
 const END_OF_STRING: usize = 256;
 const LONGEST: usize = 30;
 
@@ -71,10 +71,10 @@ impl Canonical {
     }
 }
 
-/// The longest code in [`SHORT`], which has all characters that are common in headers.
+/// The longest code in [`SHORT`], which has all common characters of headers.
 const SHORT_BITS: usize = 8;
 
-/// For each eight bits: the symbol of the code that they start with, and its length; zero if the code is longer.
+/// For each eight bits: the symbol of the code at their start, and its length. Zero if the code is longer.
 static SHORT: [(u8, u8); 1 << SHORT_BITS] = {
     let mut short = [(0, 0); 1 << SHORT_BITS];
     let mut symbol = 0;
@@ -96,8 +96,8 @@ static SHORT: [(u8, u8); 1 << SHORT_BITS] = {
 /// Bits looked up at once in [`PAIRS`]: two codes of digits and most letters.
 const PAIR_BITS: usize = 12;
 
-/// The codes that some bits start with, in one word: from the lowest byte on, their length, eight times their number, and their
-/// two symbols. A sum of some pairs has the sums of the first two, below whatever the symbols add up to.
+/// The codes at the start of some bits, in one word. From the lowest byte: their length, eight times their number, and their two symbols.
+/// If pairs are added up, the lowest two bytes are the sums of the lengths and of the numbers, whatever the symbols add up to.
 #[derive(Clone, Copy)]
 struct Pair(u32);
 
@@ -106,7 +106,7 @@ impl Pair {
         Self(u32::from_le_bytes([bits, 8 * count, symbols[0], symbols[1]]))
     }
 
-    /// The first one in the lowest byte; the second is zero where there is one.
+    /// The first symbol is in the lowest byte, the second, if there is one, in the next.
     #[inline]
     fn symbols(self) -> u64 {
         u64::from(self.0 >> 16)
@@ -118,8 +118,7 @@ impl Pair {
         (self.0 & 0xff) as usize
     }
 
-    /// Length of the symbols in bits: of two if both have short codes that fit, else of one; zero if the first code is not
-    /// short.
+    /// Length of the symbols in bits: two symbols if both codes are short and fit, else one. Zero if the first code is not short.
     #[inline]
     fn symbol_bits(self) -> usize {
         (self.0 >> 8 & 0xff) as usize
@@ -137,7 +136,7 @@ impl Pair {
     }
 }
 
-/// For each twelve bits: the codes that they start with.
+/// For each twelve bits: the codes at their start.
 static PAIRS: [Pair; 1 << PAIR_BITS] = {
     let mut pairs = [Pair(0); 1 << PAIR_BITS];
     let mut bits = 0;
@@ -165,7 +164,7 @@ const fn plain_bytes_max(coded_bytes: usize) -> usize {
 /// Pairs that are decoded without a check for further bits.
 const PAIRS_AT_ONCE: usize = Bits::REFILLED / PAIR_BITS;
 
-/// Bytes that are written for so many pairs, also where a pair has one symbol.
+/// Bytes that are written for so many pairs, even if a pair has only one symbol.
 const WRITTEN_AT_ONCE: usize = 2 * PAIRS_AT_ONCE;
 
 /// Appends the plain text of a Huffman-coded string.
@@ -179,15 +178,14 @@ pub(super) fn decode(coded: &[u8], plain: &mut Vec<u8>) -> Result<(), HpackError
 
 /// The bits of a string that are not decoded yet.
 struct Bits<'c> {
-    /// The next bits, the first one at the top, of which `length` are valid. Those after them are zeros, or the first bits of
-    /// `rest`.
+    /// The next bits, the first at the top. `length` of them are valid. The bits after them are zeros, or the first bits of `rest`.
     window: u64,
     length: usize,
     rest: &'c [u8],
 }
 
 impl Bits<'_> {
-    /// Bits after [`Self::refill`], unless these are all.
+    /// Least number of bits after [`Self::refill`], unless there are no more.
     const REFILLED: usize = 56;
 
     #[inline]
@@ -223,7 +221,7 @@ impl Bits<'_> {
     }
 }
 
-/// Writes the plain text to `plain`, which has room for the longest possible one and for one more write; its length.
+/// Writes the plain text to `plain`, and returns its length. `plain` has room for the longest possible text and one more write.
 fn decode_into(coded: &[u8], plain: &mut [u8]) -> Result<usize, HpackError> {
     let (mut bits, mut at) = (Bits { window: 0, length: 0, rest: coded }, 0);
     loop {
@@ -233,7 +231,7 @@ fn decode_into(coded: &[u8], plain: &mut [u8]) -> Result<usize, HpackError> {
         }
         let (mut symbols, mut pairs) = (0_u64, Pair(0));
         for _ in 0..PAIRS_AT_ONCE {
-            // The same empty pair again where a code is not short.
+            // After a code that is not short, this is the same empty pair again.
             let pair = bits.pair();
             symbols |= pair.symbols() << (pairs.symbol_bits() & 63);
             bits.window <<= pair.bits() & 63;
@@ -246,7 +244,7 @@ fn decode_into(coded: &[u8], plain: &mut [u8]) -> Result<usize, HpackError> {
             at += 1;
             continue;
         }
-        // A constant length, so that the copy is one store and no call.
+        // The length is constant, so that the copy is one store and not a call.
         if let Some(written) = plain[at..].first_chunk_mut::<WRITTEN_AT_ONCE>() {
             *written = symbols.to_le_bytes();
         }
@@ -262,7 +260,7 @@ fn decode_into(coded: &[u8], plain: &mut [u8]) -> Result<usize, HpackError> {
         at += pair.count();
     }
     while bits.length > 0 {
-        // Missing bits are ones, like padding.
+        // Missing bits are ones, as padding is.
         let missing = 0xff_u8.checked_shr(bits.length as u32).unwrap_or(0);
         let next = (bits.window >> (64 - SHORT_BITS)) as u8 | missing;
         let (symbol, length) = SHORT[usize::from(next)];
@@ -280,8 +278,8 @@ fn decode_into(coded: &[u8], plain: &mut [u8]) -> Result<usize, HpackError> {
     Ok(at)
 }
 
-/// The symbol of the code that the first `length` bits of the window start with, and its own length. None if no symbol has
-/// such a code, or only the end of string, which no sender may send.
+/// The symbol of the code at the start of the first `length` bits of the window, and the length of the code. None if no symbol has such a
+/// code, or only the end of string, which must not be sent.
 #[cold]
 fn long_code(window: u64, length: usize) -> Option<(u8, usize)> {
     for used in SHORT_BITS + 1..=LONGEST.min(length) {
