@@ -18,8 +18,8 @@ import (
 
 // addressPolicy is the name of the load balancing policy: round-robin over the connected addresses whose breaker is closed.
 //
-// Policies of gRPC are registered by name for the whole process. This one has no state of a client: it reads the breakers from
-// the context of each call, where they are part of the [attempt].
+// Policies of gRPC are registered by name for the whole process. This policy has no state of a client: it reads the breakers from the
+// context of each call, where they are part of the [attempt].
 const addressPolicy = "tidegate_addresses"
 
 func init() {
@@ -46,21 +46,21 @@ func authorityOf(address string) string {
 	return address
 }
 
-// attempt is a call as the balancer sees it: what it chooses by, and what it chose.
+// attempt is a call as the balancer sees it: the inputs of its choice, and the choice.
 type attempt struct {
 	client *Client
 	sent   time.Duration
 	// only is the address of a probe; empty for the calls of users.
 	only string
 
-	// breaker is that of the chosen address, nil if none is connected, with the permission to use it.
+	// breaker is the chosen address's, nil if none is connected; permit is the permission to use it.
 	breaker *breaker
 	permit  permit
 	// ready are the connected addresses.
 	ready []readyAddress
 	// isRefused is whether the breakers of all connected addresses are open.
 	isRefused bool
-	// due is an address whose breaker permits a probe that this call is not used for; empty if there is none.
+	// due is an address whose breaker permits a probe beside this call; empty if there is none.
 	due string
 }
 
@@ -69,8 +69,8 @@ type attemptKey struct{}
 // begin returns the attempt of a call.
 func (c *Client) begin(sent time.Duration) *attempt { return &attempt{client: c, sent: sent} }
 
-// settled returns the breaker and the permission that the outcome of the call belongs to, for a call that entered the client's
-// own breaker: that of the address, or the client's own if no address is connected.
+// settled returns the breaker and the permission that the outcome of the call counts for: those of the address, or of the client's own
+// breaker if no address is connected. The call has entered the client's own breaker.
 func (a *attempt) settled(p permit) (*breaker, permit) {
 	if a.breaker == nil {
 		return &a.client.breaker, p
@@ -98,8 +98,8 @@ func (c *Client) breakerOf(address string) *breaker {
 	return found.(*breaker)
 }
 
-// probe sends a peek to an address whose breaker is open, while calls use other addresses: so that no call is lost to find out
-// whether the server answers again.
+// probe sends a peek to an address whose breaker is open, while calls use other addresses: no user's call is lost to test whether the
+// server answers again.
 func (c *Client) probe(address string, message *rls.RateLimitRequest) {
 	sent := c.now()
 	found := c.breakerOf(address)
@@ -147,7 +147,7 @@ func (p *addressPicker) Pick(info balancer.PickInfo) (balancer.PickResult, error
 		return p.pickOnly(call.only)
 	}
 	if call.breaker != nil {
-		// gRPC sends a call again that the server did not process.
+		// gRPC repeats a call that the server did not process.
 		call.breaker.abandoned(call.permit)
 		call.breaker = nil
 	}

@@ -42,7 +42,7 @@ func TestOneFrozenServerOfTwoFailsAtMostFiveDecisions(t *testing.T) {
 			}
 		}
 	}
-	// One more than the breaker's for a call that the loaded machine delays.
+	// The breaker's failures, and one for a call that a loaded machine delays.
 	if failures < 1 || failures > 6 || lastAt.Sub(firstAt) > 2*time.Second {
 		t.Fatalf("%d decisions failed over %s", failures, lastAt.Sub(firstAt))
 	}

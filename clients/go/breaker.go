@@ -14,18 +14,18 @@ const (
 	permitNone permit = iota
 	// permitCall: a call as usual.
 	permitCall
-	// permitProbe: the one call that finds out whether the server answers again.
+	// permitProbe: the one call that tests whether the server answers again.
 	permitProbe
 )
 
 // silentFor is the time without an answer after which one failure opens the breaker, if another address is in use.
 const silentFor = 250 * time.Millisecond
 
-// breaker opens after so many failures in a row, and lets one call through each time it has been open for long enough.
+// breaker opens after failuresMax failures in a row. Once it has been open for openFor, it lets one call through.
 //
-// Failures of calls that overlap count as one: a pause of this process, or a burst that the server answers late, says no more
-// than one late call does. While another address is in use, one failure is enough if no call was answered for a quarter of a
-// second: few calls would otherwise need long to find a server that hangs.
+// Failures of overlapping calls count as one: a pause of this process, or a burst that the server answers late, proves no more than one
+// late call. While another address is in use, one failure is enough if no call was answered for a quarter of a second: otherwise few calls
+// would take long to find a server that hangs.
 type breaker struct {
 	failuresMax int
 	openFor     time.Duration
@@ -33,7 +33,7 @@ type breaker struct {
 	isOpen atomic.Bool
 	// failures in a row, while closed.
 	failures atomic.Int64
-	// answeredAt is the time at which a call was sent that was answered: the last one, or one shortly before.
+	// answeredAt is the time at which an answered call was sent: the last such call, or one shortly before.
 	answeredAt atomic.Int64
 
 	mutex sync.Mutex
@@ -61,7 +61,7 @@ func (b *breaker) enter(now time.Duration) permit {
 
 // succeeded records that a call, sent at some time, was answered.
 func (b *breaker) succeeded(p permit, sent time.Duration) {
-	// Loads are cheaper than stores that all callers share.
+	// A load is cheaper than a store that all callers share.
 	if sent-time.Duration(b.answeredAt.Load()) > silentFor/5 {
 		b.answeredAt.Store(int64(sent))
 	}
@@ -101,7 +101,7 @@ func (b *breaker) failed(p permit, sent, now time.Duration, hasOther bool) {
 	}
 }
 
-// abandoned records that a call was given up by its caller: neither a success nor a failure.
+// abandoned records that the caller cancelled the call: neither a success nor a failure.
 func (b *breaker) abandoned(p permit) {
 	if p == permitProbe {
 		b.mutex.Lock()

@@ -46,9 +46,9 @@ type Client struct {
 	denials      *localDenials
 	// fallback counts requests without an answer; nil if there is none.
 	fallback *localLimits
-	// breaker is that of connecting: calls for which no address is connected.
+	// breaker is the client's own, for calls while no address is connected.
 	breaker breaker
-	// breakers are those of addresses, by address.
+	// breakers has the breaker of each address.
 	breakers sync.Map
 	// lastFailure is the code and message of the last failure.
 	lastFailure atomic.Pointer[string]
@@ -57,7 +57,7 @@ type Client struct {
 	isClosed    atomic.Bool
 	// fake decides instead of a server; nil outside of tests.
 	fake func(Call) Decision
-	// now is the time since some moment.
+	// now is the time since a fixed moment.
 	now func() time.Duration
 
 	connection *grpc.ClientConn
@@ -180,7 +180,7 @@ func New(address string, options ...Option) (*Client, error) {
 		static := manual.NewBuilderWithScheme("tidegate")
 		state := resolver.State{}
 		for _, one := range append([]string{address}, s.addresses...) {
-			// The name that the server's certificate must have.
+			// The name that the server's certificate has to have.
 			state.Addresses = append(state.Addresses, resolver.Address{Addr: one, ServerName: authorityOf(one)})
 		}
 		static.InitialState(state)
@@ -247,7 +247,7 @@ func (c *Client) GiveBack(ctx context.Context, options ...CallOption) (Decision,
 	return c.decide(ctx, &r)
 }
 
-// Wait takes hits as soon as they fit, waiting at most so long. It returns a denial at once if it cannot be over by then.
+// Wait takes hits as soon as they fit, waiting at most waitMax. It returns a denial at once if that does not end by then.
 func (c *Client) Wait(ctx context.Context, waitMax time.Duration, options ...CallOption) (Decision, error) {
 	until := c.now() + waitMax
 	for {
@@ -379,8 +379,8 @@ func (c *Client) broken(ctx context.Context, r *request, sent time.Duration) Dec
 	return c.withoutAnswer(ctx, r, "BREAKER_OPEN", message, sent)
 }
 
-// isCallersError returns whether a code is a fault of the request, whatever the server's state. Every other one is a failure of the
-// server, or of what stands before it.
+// isCallersError returns whether a code is a fault of the request, whatever the server's state. Every other code is a failure of the
+// server, or of a proxy in front of it.
 func isCallersError(code codes.Code) bool {
 	return code == codes.InvalidArgument || code == codes.OutOfRange
 }

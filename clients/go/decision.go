@@ -15,7 +15,7 @@ type Reason string
 const (
 	// Decided is the reason of decisions by the server.
 	Decided Reason = "decided"
-	// DeniedLocally is the reason of denials that repeat one of the server whose reset has not passed.
+	// DeniedLocally is the reason of denials that repeat a denial by the server whose reset has not passed.
 	DeniedLocally Reason = "denied_locally"
 	// FailedOpen is the reason of requests allowed because no answer arrived.
 	FailedOpen Reason = "failed_open"
@@ -23,7 +23,7 @@ const (
 	FailedClosed Reason = "failed_closed"
 )
 
-// Never is a reset or a wait that is absent: no wait helps, or nothing limits the request.
+// Never is an absent reset or wait: no wait helps, or nothing limits the request.
 const Never time.Duration = -1
 
 // Status is the answer for one descriptor.
@@ -73,11 +73,11 @@ type Decision struct {
 	RetryAfter time.Duration
 	// Ticket names the slots and estimates that the request holds; empty if it holds none. See [Client.Acquire].
 	Ticket string
-	// TicketCost is the number of hits of the largest of them; 0 without a ticket.
+	// TicketCost is the number of hits of the largest slot or estimate; 0 without a ticket.
 	TicketCost uint64
 	// Statuses has one status for each descriptor, in order; empty without an answer.
 	Statuses []Status
-	// Failure is why no answer arrived: the name of a gRPC status code, or BREAKER_OPEN; empty if one did.
+	// Failure is why no answer arrived: the name of a gRPC status code, or BREAKER_OPEN; empty if an answer arrived.
 	Failure string
 	// FailureMessage is the cause in words, such as a refused connection; empty if an answer arrived.
 	FailureMessage string
@@ -129,8 +129,8 @@ func quotasDeny(statuses []Status) bool {
 	return true
 }
 
-// denying returns the status that denies for the longest time, of quotas the one that does for the shortest: the request is
-// admitted when the first of them resets.
+// denying returns the denying status with the longest wait. Of denying quotas, only the quota with the shortest wait counts: the request is
+// admitted when the first quota resets.
 func denying(statuses []Status) *Status {
 	var longest, quota *Status
 	for i := range statuses {
@@ -154,7 +154,7 @@ func denying(statuses []Status) *Status {
 	return longest
 }
 
-// after returns the same denial so much later, as decided locally.
+// after returns the same denial as of a later time, as decided locally.
 func (d Decision) after(elapsed time.Duration) Decision {
 	d.Reason = DeniedLocally
 	d.ResetAfter = less(d.ResetAfter, elapsed)
@@ -176,7 +176,7 @@ func (d Decision) after(elapsed time.Duration) Decision {
 // resetParameter is the time until a reset in a RateLimit header.
 var resetParameter = regexp.MustCompile(`;t=[0-9]+`)
 
-// after returns the header so much later, if it is a time until a reset.
+// after returns the header as of a later time, if it is a time until a reset.
 func (h Header) after(elapsed time.Duration) Header {
 	later := func(text string) string {
 		if wait, err := strconv.ParseInt(text, 10, 64); err == nil {
@@ -238,7 +238,7 @@ func (d Decision) Headers() http.Header {
 	return headers
 }
 
-// LegacyHeaders returns those of [Decision.Headers], and X-RateLimit-Limit, -Remaining and -Reset.
+// LegacyHeaders returns the headers of [Decision.Headers], and X-RateLimit-Limit, -Remaining and -Reset.
 func (d Decision) LegacyHeaders() http.Header {
 	headers := d.Headers()
 	if d.Limited && !d.isMarked() {
@@ -271,7 +271,7 @@ func (d Decision) setOwn(headers http.Header) {
 	}
 }
 
-// isMarked returns whether the request is over a limit that marks it instead of denying it, which its client must not learn.
+// isMarked returns whether a limit marks the request instead of denying it. The client must not learn that.
 func (d Decision) isMarked() bool { return d.Allowed && len(d.RequestHeaders) > 0 }
 
 // onlyDenying returns the statuses that deny.
@@ -332,14 +332,14 @@ func joined(statuses []Status, item func(Status) string) string {
 
 func policy(status Status) string {
 	item := fmt.Sprintf("%s;q=%d", quoted(*status.Limit), status.Limit.Requests)
-	// A window of the draft has whole seconds.
+	// The draft's windows are whole seconds.
 	if window := status.Limit.Window; window > 0 && window%time.Second == 0 {
 		item += fmt.Sprintf(";w=%d", window/time.Second)
 	}
 	return item
 }
 
-// serviceLimit returns an item of RateLimit. The reset of an admission is no t, but the time until the whole limit is free.
+// serviceLimit returns an item of RateLimit. An admission has no t: its reset is the time until the whole limit is free.
 func (d Decision) serviceLimit(status Status) string {
 	item := fmt.Sprintf("%s;r=%d", quoted(*status.Limit), min(status.Remaining, status.Limit.Requests))
 	if !d.Allowed && status.ResetAfter != Never {

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// localDenials keeps denials until their reset, but no longer than a bound; the least recently used one makes room.
+// localDenials keeps denials until their reset, but no longer than a bound. When it is full, the least recently used denial is dropped.
 //
-// A kept denial answers only requests that the server would deny as well, as long as nothing else ends the denial: a reset, an
-// override, other rules, hits that another process gives back. The bound is for these.
+// A kept denial answers only requests that the server would deny too, unless something ends the denial early: a reset, an override, other
+// rules, hits that another process gives back. The bound limits how long that goes unnoticed.
 type localDenials struct {
 	max int
 	// keptFor is the longest time.
@@ -58,7 +58,7 @@ func (l *localDenials) find(r *request, now time.Duration) (Decision, bool) {
 		return Decision{}, false
 	}
 	for i := range r.descriptors {
-		// A smaller request may fit where a larger one does not.
+		// A smaller request may fit where a larger request does not.
 		if r.givesBack() || r.costOf(&r.descriptors[i]) < kept.costs[i] {
 			return Decision{}, false
 		}
@@ -81,7 +81,7 @@ func (l *localDenials) keep(r *request, decision Decision, sent time.Duration) {
 	costs := make([]uint64, len(r.descriptors))
 	for i := range r.descriptors {
 		costs[i] = r.costOf(&r.descriptors[i])
-		// A request of 0 hits is denied where one hit is: it does not stand for itself.
+		// A request of 0 hits is denied if one hit does not fit: the denial does not apply to 0 hits themselves.
 		if costs[i] == 0 {
 			return
 		}

@@ -6,9 +6,9 @@
 //	}
 //	decision, err := client.Allow(ctx, tidegate.Key("api_key", "alice"))
 //
-// A denial is a value: [Decision.Allowed] is false and [Decision.RetryAfter] is the time to wait. An error means that the
-// caller gave up, or that the request itself is at fault. If the server does not answer, the policy decides ([FailOpen],
-// [FailClosed]), and [Decision.Reason] names it.
+// A denial is a value: [Decision.Allowed] is false and [Decision.RetryAfter] is the time to wait. An error means that the caller cancelled
+// the call, or that the request itself is at fault. If the server does not answer, the policy decides ([FailOpen], [FailClosed]), and
+// [Decision.Reason] names it.
 //
 // [Client.Middleware] limits HTTP handlers, [Client.UnaryServerInterceptor] and [Client.StreamServerInterceptor] gRPC
 // servers.

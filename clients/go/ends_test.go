@@ -77,7 +77,7 @@ func TestMiddlewareEnds(t *testing.T) {
 				<-reached
 				_ = connection.Close()
 				waitUntilLeft(0)
-				// Beside the handler, which runs on.
+				// Concurrent with the handler, which runs on.
 				if status := statusOf(t, server.URL+"/body"); status != http.StatusTooManyRequests {
 					t.Fatalf("status %d", status)
 				}

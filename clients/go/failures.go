@@ -11,12 +11,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// logEvery is the least time between two records of calls that go on failing.
+// logEvery is the least time between two records of repeated failures.
 const logEvery = time.Minute
 
-// failureLog logs that calls fail, and that they are answered again: the first failure, then one record a minute.
+// failureLog logs failing calls, and that calls are answered again: the first failure, then one record a minute.
 type failureLog struct {
-	// logger is nil for the default of the process, which may be set later than the client is made.
+	// logger is nil for the process's default, which may be set after the client is made.
 	logger *slog.Logger
 	// isFailing is whether the last call failed.
 	isFailing atomic.Bool

@@ -2,11 +2,11 @@ package tidegate
 
 import "time"
 
-// Call is a call as a fake client has it; see [NewFake].
+// Call is a call to a fake client; see [NewFake].
 type Call struct {
 	// Domain is the domain of the call.
 	Domain string
-	// Descriptors are those of the call, with their costs.
+	// Descriptors are the call's descriptors, with their costs.
 	Descriptors []Descriptor
 	// Cost is the number of hits of descriptors that have none of their own; 0 of [Client.Peek].
 	Cost uint64
@@ -30,8 +30,8 @@ func NewFake(decide func(Call) Decision, options ...Option) *Client {
 // Admitted returns the decision of a server that admits a request, with the statuses of its descriptors.
 func Admitted(statuses ...Status) Decision { return newDecision(true, statuses) }
 
-// Denied returns the decision of a server that denies a request until some time has passed; [Never] if no wait helps. Without
-// statuses it has that of an unnamed limit of one request per second.
+// Denied returns the decision of a server that denies a request until some time has passed; [Never] if no wait helps. By default its status
+// is that of an unnamed limit of one request per second.
 func Denied(retryAfter time.Duration, statuses ...Status) Decision {
 	if len(statuses) == 0 {
 		limit := Limit{Requests: 1, Unit: "second", Window: time.Second}

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Missing is the treatment of a request without the value of a key. There is no default: it is a decision about security.
+// Missing is the treatment of a request without the value of a key. It has no default: it is a decision about security.
 type Missing int
 
 const (
@@ -53,8 +53,8 @@ func Constant(entry, value string) KeySource {
 	return KeyFunc(entry, func(Request) string { return value }, Shared)
 }
 
-// HeaderKey returns a key with the value of a header. A request that repeats the header is refused, whatever the values, since
-// the application may read another one than the key. The value may be any bytes.
+// HeaderKey returns a key with the value of a header. A request that repeats the header is refused, whatever the values: the application
+// may read another of them than the key. The value may be any bytes.
 func HeaderKey(entry, header string, missing Missing) KeySource {
 	return KeySource{entry, missing, func(r Request) (string, error) {
 		values := r.Header(header)
@@ -68,7 +68,7 @@ func HeaderKey(entry, header string, missing Missing) KeySource {
 	}}
 }
 
-// KeyFunc returns a key with a value that a function reads; one that is empty, or has nothing but spaces, is missing.
+// KeyFunc returns a key with a value that a function reads. An empty value, or only spaces, counts as missing.
 func KeyFunc(entry string, read func(Request) string, missing Missing) KeySource {
 	return KeySource{entry, missing, func(r Request) (string, error) { return read(r), nil }}
 }
@@ -83,14 +83,13 @@ func ClientAddressKey(entry string, trustedProxies int, missing Missing) KeySour
 
 // ClientAddress returns the client's address for a peer and the X-Forwarded-For lines: IPv4, or the /64 network of IPv6.
 //
-// trustedProxies is how many proxies of your own append to the header on the way. With 0 it is not read at all, since any
-// client can write it.
+// trustedProxies is the number of your own proxies that append to the header. With 0 it is not read at all, since any client can write it.
 func ClientAddress(peer string, forwardedFor []string, trustedProxies int) (string, bool) {
 	if trustedProxies <= 0 {
 		return normalized(peer)
 	}
 	written := strings.Split(strings.Join(forwardedFor, ","), ",")
-	// Each trusted proxy has appended the address it saw; what stands left of them came from the client.
+	// Each trusted proxy has appended the address it saw; the client wrote everything left of these.
 	if len(written) < trustedProxies {
 		return "", false
 	}
@@ -105,8 +104,8 @@ func ForwardedAddressKey(entry string, trustedProxies int, missing Missing) KeyS
 	}, missing)
 }
 
-// ForwardedAddress returns the client's address for the Forwarded lines (RFC 7239) of so many proxies of your own, at least one: IPv4,
-// or the /64 network of IPv6.
+// ForwardedAddress returns the client's address for the Forwarded lines (RFC 7239) of trustedProxies proxies of your own, at least one:
+// IPv4, or the /64 network of IPv6.
 func ForwardedAddress(forwarded []string, trustedProxies int) (string, bool) {
 	elements, isClosed := split(strings.Join(forwarded, ","), ',')
 	if !isClosed || trustedProxies <= 0 || len(elements) < trustedProxies {
@@ -173,7 +172,7 @@ type badRequestError struct{ problem string }
 
 func (e *badRequestError) Error() string { return e.problem }
 
-// descriptorOf returns the descriptor of a request; errSkipped if it is not limited by that.
+// descriptorOf returns the descriptor of a request; errSkipped if the descriptor does not limit it.
 func descriptorOf(keys []KeySource, r Request) (Descriptor, error) {
 	descriptor := Descriptor{entries: make([]Entry, 0, len(keys))}
 	isSkipped := false
@@ -185,7 +184,7 @@ func descriptorOf(keys []KeySource, r Request) (Descriptor, error) {
 		if strings.TrimSpace(value) == "" {
 			switch key.missing {
 			case Allow:
-				// A key behind this one may refuse the request.
+				// A later key may still refuse the request.
 				isSkipped = true
 			case Shared:
 				value = ""

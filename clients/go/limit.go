@@ -74,7 +74,7 @@ func decodeMode(fields []byte) Mode {
 	return ""
 }
 
-// findField returns what follows the tag of a field; nothing and -1 if there is none.
+// findField returns the bytes after the tag of a field, and its type; nothing and -1 if there is none.
 func findField(fields []byte, wanted protowire.Number) ([]byte, protowire.Type) {
 	for len(fields) > 0 {
 		number, kind, length := protowire.ConsumeTag(fields)
@@ -114,7 +114,7 @@ func unitName(unit rls.RateLimitResponse_RateLimit_Unit) string {
 	}
 }
 
-// numbers returns the name of a limit that has none: 5-per-minute, 5-per-10s, or 5 if its window is not known.
+// numbers returns the name of an unnamed limit: 5-per-minute, 5-per-10s, or 5 if its window is not known.
 func (l Limit) numbers() string {
 	name := strconv.FormatUint(uint64(l.Requests), 10)
 	switch {
@@ -127,7 +127,7 @@ func (l Limit) numbers() string {
 	}
 }
 
-// windowText returns a window in the largest unit in which it is a whole number: 10s, 250ms.
+// windowText returns a window as a whole number of the largest possible unit: 10s, 250ms.
 func windowText(window time.Duration) string {
 	scales := []struct {
 		unit   time.Duration

@@ -11,9 +11,9 @@ import (
 )
 
 // LocalLimit is a limit that is counted in this process: for requests without an answer ([WithFallback]), and in tests of applications
-// ([Counting]). It counts by the algorithm of the server, exactly, and knows nothing of other processes.
+// ([Counting]). It counts exactly, by the algorithm of the server, and does not include other processes.
 type LocalLimit struct {
-	// Keys are those of a descriptor's entries, in order: each combination of values has a counter.
+	// Keys are the keys of a descriptor's entries, in order: each combination of values has a counter.
 	Keys []string
 	// Requests is the number of hits that fit into a window, or into the bucket.
 	Requests uint32
@@ -25,7 +25,7 @@ type LocalLimit struct {
 	Name string
 }
 
-// localCountersMax is the number of counters; the least recently used one makes room.
+// localCountersMax is the number of counters; beyond it the least recently used counter is dropped.
 const localCountersMax = 100_000
 
 // localLimits counts requests, all or nothing.
@@ -40,7 +40,7 @@ type localLimits struct {
 	uses list.List
 }
 
-// localCounter has what was used of a limit, in units of one hit times Per, so that a bucket refills exactly.
+// localCounter has the hits used of a limit, in units of one hit times Per, so that a bucket refills exactly.
 type localCounter struct {
 	identity string
 	limit    *LocalLimit
@@ -57,8 +57,8 @@ func newLocalLimits(limits []LocalLimit, now func() time.Duration) (*localLimits
 	return &localLimits{limits: slices.Clone(limits), now: now, counters: map[string]*list.Element{}}, nil
 }
 
-// Counting returns a function for [NewFake] that counts as a server with these limits does. A test may set the time; [time.Now] if nil.
-// It panics on limits that cannot be: they are a mistake of the test.
+// Counting returns a function for [NewFake] that counts as a server with these limits does. A test may set the time; [time.Now] if nil. It
+// panics on impossible limits, which are a mistake of the test.
 func Counting(now func() time.Time, limits ...LocalLimit) func(Call) Decision {
 	if now == nil {
 		now = time.Now
@@ -72,7 +72,7 @@ func Counting(now func() time.Time, limits ...LocalLimit) func(Call) Decision {
 	}
 }
 
-// localCharge is what a descriptor takes of a counter; that is nil if no limit is its own.
+// localCharge is the charge of a descriptor to a counter; the counter is nil if no limit applies to it.
 type localCharge struct {
 	counter   *localCounter
 	cost      uint64
@@ -131,7 +131,7 @@ func (l *localLimits) counter(descriptor *Descriptor, now time.Duration) *localC
 	return counter
 }
 
-// advance lets time pass: a bucket refills, a window ends.
+// advance applies the time since the last use: a bucket refills, a window ends.
 func (c *localCounter) advance(now time.Duration) {
 	if c.limit.FixedWindow {
 		if now/c.limit.Per != c.at/c.limit.Per {
@@ -144,7 +144,7 @@ func (c *localCounter) advance(now time.Duration) {
 	c.at = max(c.at, now)
 }
 
-// take adds what is used, but never below nothing.
+// take adds used units; negative units return them, down to zero.
 func (c *localCounter) take(units *big.Int) {
 	if c.used.Add(&c.used, units).Sign() < 0 {
 		c.used.SetInt64(0)
@@ -156,7 +156,7 @@ func (c *localCounter) units(hits uint64) *big.Int {
 	return new(big.Int).Mul(new(big.Int).SetUint64(hits), big.NewInt(int64(c.limit.Per)))
 }
 
-// excess returns by how much so many more hits exceed the limit, which is negative if they fit.
+// excess returns by how much cost more hits exceed the limit; negative if they fit.
 func (c *localCounter) excess(cost uint64) *big.Int {
 	after := new(big.Int).Add(&c.used, c.units(cost))
 	return after.Sub(after, c.units(uint64(c.limit.Requests)))
@@ -183,7 +183,7 @@ func (charge localCharge) settle(allowed bool) Status {
 	}
 }
 
-// resetAfter returns the wait of such a request over the limit, else the time until the whole limit is free.
+// resetAfter returns the wait of such a request over the limit, or the time until the whole limit is free.
 func (c *localCounter) resetAfter(cost uint64, isOver bool) time.Duration {
 	switch {
 	case isOver && cost > uint64(c.limit.Requests):
@@ -203,13 +203,13 @@ func (c *localCounter) resetAfter(cost uint64, isOver bool) time.Duration {
 	return time.Duration(missing.Div(missing, requests).Int64())
 }
 
-// WithFallback sets limits that count requests without an answer in this process; the policy is for the others. As a fallback, a service
-// of ten processes admits up to ten times as much.
+// WithFallback sets limits that count requests without an answer in this process; the policy decides requests that none of them limits.
+// With a fallback, a service of ten processes admits up to ten times as much.
 func WithFallback(limits ...LocalLimit) Option {
 	return func(s *settings) { s.fallback = append(s.fallback, limits...) }
 }
 
-// fallBack returns the statuses of a request without an answer; none if no limit of the fallback is its own.
+// fallBack returns the statuses of a request without an answer; none if no limit of the fallback applies to it.
 func (c *Client) fallBack(r *request) []Status {
 	if c.fallback == nil {
 		return nil

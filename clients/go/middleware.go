@@ -31,8 +31,8 @@ type Limits struct {
 	LegacyHeaders bool
 	// DeniedBody returns the content type and the body of a denial over HTTP; those of the rule, or Too Many Requests, if nil.
 	DeniedBody func(Decision, Request) (contentType string, body []byte)
-	// Counts returns whether a request over HTTP counts, by the status of its response; all do if nil. The hits of others are given
-	// back at the end, so that this is for limits without reserve.
+	// Counts returns whether a request over HTTP counts, by the status of its response; all do if nil. The hits of other requests are given
+	// back at the end: use it only for limits without reserve.
 	Counts func(status int) bool
 }
 
@@ -46,9 +46,9 @@ func FromContext(ctx context.Context) (Decision, bool) {
 
 // Middleware returns middleware for net/http and for routers with the same signature, such as chi.
 //
-// A denied request is answered with 429, one without an answer under [FailClosed] with 503. Slots of limits of requests in flight
-// are released when the handler returns or panics, also if its client leaves before. [http.TimeoutHandler] inside of it returns before
-// its handler. Several of these, one inside of the other, list the limits of all in the headers.
+// A denied request is answered with 429, a request without an answer under [FailClosed] with 503. Slots of limits of requests in flight are
+// released when the handler returns or panics, even if its client leaves before. With [http.TimeoutHandler] inside, that is before the
+// inner handler ends. Nested middlewares list the limits of all in the headers.
 func (c *Client) Middleware(limits Limits) func(http.Handler) http.Handler {
 	limits.check()
 	return func(next http.Handler) http.Handler {
@@ -64,7 +64,7 @@ func (c *Client) Middleware(limits Limits) func(http.Handler) http.Handler {
 				http.Error(w, bad.Error(), http.StatusBadRequest)
 				return
 			case r.Context().Err() != nil:
-				// The client has left, and its handler does not begin.
+				// The client has left, so its handler is not started.
 				return
 			case err != nil:
 				c.failures.log().ErrorContext(r.Context(), "a request cannot be decided", "error", err)
@@ -83,7 +83,7 @@ func (c *Client) Middleware(limits Limits) func(http.Handler) http.Handler {
 				return
 			}
 			if limits.Counts != nil && decision.Failure == "" {
-				// Until a response begins, that of a handler that panics.
+				// Until a response begins, the status is that of a handler that panics.
 				counted := &countedWriter{ResponseWriter: w, status: http.StatusInternalServerError}
 				w = counted
 				defer func() { c.giveBackUncounted(r.Context(), limits, counted, descriptors) }()
@@ -102,7 +102,7 @@ func (c *Client) Middleware(limits Limits) func(http.Handler) http.Handler {
 	}
 }
 
-// mark replaces what the client sent under the names of the decision's request headers.
+// mark replaces the client's headers of the same names by the decision's request headers.
 func mark(decision Decision, remove func(name string), add func(name, value string)) {
 	for _, header := range decision.RequestHeaders {
 		remove(header.Name)
@@ -122,7 +122,7 @@ func addHeaders(present, decided http.Header) {
 	}
 }
 
-// countedWriter has the status of a response.
+// countedWriter records the status of a response.
 type countedWriter struct {
 	http.ResponseWriter
 	status     int
@@ -162,12 +162,12 @@ func (w *countedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buffered, err
 }
 
-// giveBackUncounted gives the hits of a request back that does not count.
+// giveBackUncounted gives back the hits of a request that does not count.
 func (c *Client) giveBackUncounted(ctx context.Context, limits Limits, response *countedWriter, descriptors []CallOption) {
 	if limits.Counts(response.status) {
 		return
 	}
-	// The request is over, and does not wait for it.
+	// The request is over: its context may be cancelled.
 	ctx = context.WithoutCancel(ctx)
 	go func() {
 		if _, err := c.GiveBack(ctx, append(descriptors, limits.Options...)...); err != nil {
@@ -196,8 +196,8 @@ func (l *Limits) refuse(w http.ResponseWriter, decision Decision, request Reques
 
 // UnaryServerInterceptor returns an interceptor for unary calls.
 //
-// A denied call ends with RESOURCE_EXHAUSTED and the headers of the decision in its trailers, one without an answer under
-// [FailClosed] with UNAVAILABLE.
+// A denied call ends with RESOURCE_EXHAUSTED and the headers of the decision in its trailers, a call without an answer under [FailClosed]
+// with UNAVAILABLE.
 func (c *Client) UnaryServerInterceptor(limits Limits) grpc.UnaryServerInterceptor {
 	limits.check()
 	return func(ctx context.Context, message any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -232,7 +232,7 @@ type limitedStream struct {
 
 func (s *limitedStream) Context() context.Context { return s.ctx }
 
-// limitCall returns the context of an allowed call, and its slots.
+// limitCall returns the context of an allowed call, and its slot.
 func (c *Client) limitCall(ctx context.Context, limits Limits, method string, setTrailer func(metadata.MD)) (context.Context, *Slot, error) {
 	slot, _, err := c.limit(ctx, limits, ofGRPC(ctx, method))
 	var bad *badRequestError
@@ -276,7 +276,7 @@ func (c *Client) limitCall(ctx context.Context, limits Limits, method string, se
 	return context.WithValue(ctx, decisionKey{}, decision), slot, nil
 }
 
-// limit decides a request, which holds its slots until its end, and returns its descriptors.
+// limit decides a request, and returns the slots that it holds until its end, and its descriptors.
 func (c *Client) limit(ctx context.Context, limits Limits, r Request) (*Slot, []CallOption, error) {
 	if limits.Skip != nil && limits.Skip(r) {
 		return nil, nil, errSkipped
@@ -301,7 +301,7 @@ func (c *Client) limit(ctx context.Context, limits Limits, r Request) (*Slot, []
 	slot, err := c.acquire(ctx, c.request(1, append(slices.Clip(call), limits.Options...)))
 	var refused *RequestError
 	if errors.As(err, &refused) {
-		// Of the values of the keys, such as one that is too long.
+		// The value of a key is at fault, such as a value that is too long.
 		return nil, nil, &badRequestError{refused.Message}
 	}
 	return slot, call, err
@@ -314,7 +314,7 @@ func (l *Limits) headers(decision Decision) http.Header {
 	return decision.Headers()
 }
 
-// check panics on limits that no request can satisfy: they are a mistake of the program, found when it starts.
+// check panics on limits that no request can satisfy: they are a mistake of the program, found at its start.
 func (l *Limits) check() {
 	for _, keys := range append([][]KeySource{l.Keys}, l.More...) {
 		if len(keys) == 0 {

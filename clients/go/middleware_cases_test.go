@@ -83,7 +83,7 @@ func TestMiddleware(t *testing.T) {
 	}
 }
 
-// exchange sends a request as bytes, over a connection of its own: a character of a header is the byte of its number.
+// exchange sends a request as bytes, over its own connection: each character of a header is one byte.
 func exchange(t *testing.T, address string, headers [][2]string) (*http.Response, string) {
 	t.Helper()
 	connection, err := net.DialTimeout("tcp", address, 5*time.Second)

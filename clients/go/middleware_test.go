@@ -186,7 +186,7 @@ func TestKeysDecideAboutRequestsWithoutTheValue(t *testing.T) {
 	}
 }
 
-// fakeFlight returns a client whose decisions have a ticket, and the number of releases that it is sent.
+// fakeFlight returns a client whose decisions have a ticket, and a channel of the releases that it gets.
 func fakeFlight() (*Client, <-chan struct{}) {
 	releases := make(chan struct{}, 10)
 	return NewFake(func(call Call) Decision {

@@ -15,8 +15,8 @@ import (
 
 const modulePath = "github.com/tidegate/tidegate/clients/go"
 
-// TestTheReadmeWorksWithTheModuleInAnEmptyOne packs the module as a module proxy serves it, installs it from there in an
-// empty module, and runs the README's first lines.
+// TestTheReadmeWorksWithTheModuleInAnEmptyOne packs the module as a module proxy serves it, installs it from there in an empty module, and
+// runs the README's first lines.
 func TestTheReadmeWorksWithTheModuleInAnEmptyOne(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {

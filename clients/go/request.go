@@ -19,8 +19,8 @@ import (
 // Entry is a key with a value.
 type Entry struct{ Key, Value string }
 
-// Descriptor is one thing to be limited: entries, from the most general to the most particular. It is an argument of
-// [Client.Allow] and the other calls; several descriptors are decided as one request.
+// Descriptor is the subject of a limit: entries, from the most general to the most particular. It is an argument of [Client.Allow] and the
+// other calls; several descriptors are decided as one request.
 type Descriptor struct {
 	entries  []Entry
 	cost     *uint64
@@ -47,7 +47,7 @@ func (d Descriptor) And(key, value string) Descriptor {
 	return d
 }
 
-// Cost returns the descriptor with a number of hits of its own.
+// Cost returns the descriptor with its own number of hits.
 func (d Descriptor) Cost(hits uint64) Descriptor {
 	d.cost = &hits
 	return d
@@ -59,7 +59,7 @@ func (d Descriptor) Limit(requests uint32, unit string) Descriptor {
 	return d
 }
 
-// GivingBack returns the descriptor such that its hits are given back instead of taken.
+// GivingBack returns the descriptor with its hits given back instead of taken.
 func (d Descriptor) GivingBack() Descriptor {
 	d.giveBack = true
 	return d
@@ -89,12 +89,12 @@ func Timeout(timeout time.Duration) CallOption {
 // OnFailure sets the policy of a call, instead of the client's.
 func OnFailure(policy Policy) CallOption { return callOption(func(r *request) { r.policy = policy }) }
 
-// WithoutLocalDenials sends a call to the server in any case.
+// WithoutLocalDenials sends a call to the server even if a kept denial applies.
 func WithoutLocalDenials() CallOption {
 	return callOption(func(r *request) { r.usesLocal = false })
 }
 
-// request is one call: what is sent, and what names it among kept denials.
+// request is one call: its message, and its identity among kept denials.
 type request struct {
 	domain      string
 	descriptors []Descriptor
@@ -148,7 +148,7 @@ func noUTF8(name, text string) error {
 	return &RequestError{codes.InvalidArgument, fmt.Sprintf("%s is no UTF-8: %q", name, text)}
 }
 
-// call returns the request as fake clients have it.
+// call returns the request as fake clients receive it.
 func (r *request) call() Call { return Call{r.domain, r.descriptors, r.cost, r.givesBack()} }
 
 func (r *request) costOf(descriptor *Descriptor) uint64 {
@@ -167,7 +167,7 @@ func (r *request) givesBack() bool {
 	return false
 }
 
-// identity returns a text that differs for requests that differ in more than their costs.
+// identity returns a text that differs between requests that differ in more than costs.
 func (r *request) identity() string {
 	var buffer [128]byte
 	text := appendText(buffer[:0], r.domain)
@@ -197,12 +197,12 @@ func (r *request) shape(descriptor *Descriptor) string {
 	return string(text)
 }
 
-// appendText prefixes the length, so that no two lists of texts make the same bytes.
+// appendText prefixes the length, so that different lists of texts make different bytes.
 func appendText(to []byte, text string) []byte {
 	return append(binary.AppendUvarint(to, uint64(len(text))), text...)
 }
 
-// peekMessage returns the message of the same descriptors that takes nothing.
+// peekMessage returns a message with the same descriptors that takes nothing.
 func (r *request) peekMessage() *rls.RateLimitRequest {
 	message := r.message()
 	for _, descriptor := range message.Descriptors {

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Slot is a resource: the slots of limits of requests in flight that a request holds until it is over, and the estimates of limits
-// that reserve. It has the decision on the request; one that is denied holds none.
+// Slot is a resource: the slots of limits of requests in flight that a request holds until it is over, and the estimates of limits that
+// reserve. It has the decision on the request; a denied request holds none.
 type Slot struct {
 	// Decision is the decision on the request.
 	Decision
@@ -19,15 +19,15 @@ type Slot struct {
 	isReleased bool
 }
 
-// Acquire takes hits as [Client.Allow] does, and holds the slots of limits of requests in flight, and estimates of costs that are known
-// at the end. No denial is kept. A call whose context ends keeps no slot.
+// Acquire takes hits as [Client.Allow] does, and holds the slots of limits of requests in flight, and the estimates of costs that are known
+// only at the end. No denial is kept. A call whose context ends keeps no slot.
 //
 //	slot, err := client.Acquire(ctx, tidegate.Key("user", "ann"))
 //	defer slot.Release()
 //	…
 //	slot.Commit(tokens)
 //
-// A slot of a request that is not allowed, or that is nil since there is an error, releases nothing.
+// The slot of a request that is not allowed, and the nil slot of a call with an error, release nothing.
 func (c *Client) Acquire(ctx context.Context, options ...CallOption) (*Slot, error) {
 	r := c.request(1, options)
 	r.usesLocal = false
@@ -41,7 +41,7 @@ func (c *Client) acquire(ctx context.Context, r request) (*Slot, error) {
 	// The end of a request is reported after its context has ended.
 	detached := context.WithoutCancel(ctx)
 	decided := make(chan acquired, 1)
-	// The server may have admitted a call whose context ends: it goes on without its caller, so that its slot is released.
+	// The server may have admitted a call whose context ends: the call continues without its caller, so that its slot is released.
 	go func() {
 		var result acquired
 		defer func() {
@@ -71,21 +71,21 @@ func (c *Client) acquire(ctx context.Context, r request) (*Slot, error) {
 type acquired struct {
 	slot *Slot
 	err  error
-	// panicked is what an interceptor panicked with.
+	// panicked is the value that an interceptor panicked with.
 	panicked any
 }
 
-// Release releases the slots, and keeps the estimates charged; after another end it does nothing. What fails is logged, and the limits
-// end it after max_hold.
+// Release releases the slots, and keeps the estimates charged; after another end it does nothing. A failure is logged, and the server ends
+// them after max_hold.
 func (s *Slot) Release() { s.end(nil) }
 
 // Commit ends the request with its actual cost, instead of its estimates, and releases the slots. Zero gives the estimates back.
 func (s *Slot) Commit(cost uint64) { s.end(&cost) }
 
-// Cancel ends the request as one that cost nothing.
+// Cancel ends the request at no cost.
 func (s *Slot) Cancel() { s.Commit(0) }
 
-// ReleasePart releases so many hits of each of the slots. Of estimates it is the end, less so many hits.
+// ReleasePart releases cost hits of each slot. It ends the estimates, reduced by as many hits.
 func (s *Slot) ReleasePart(cost uint64) {
 	if s.isHeld(false) {
 		s.send(Key("slot", s.Ticket).Cost(cost).GivingBack())
@@ -109,11 +109,11 @@ func (s *Slot) end(cost *uint64) {
 	}
 }
 
-// Renew has the slots and estimates held for max_hold of their rules from now on, and returns whether all of them are held still: if not,
-// the request may not go on. Without an answer the failure policy of the client decides. Nothing is taken. A slot without a ticket is held if its request
-// is allowed, and one that has ended is not.
+// Renew extends the hold of the slots and estimates to max_hold of their rules from now on, and returns whether all are still held. If not,
+// the request must not go on. Without an answer the client's failure policy decides. It takes no hits. A slot without a ticket counts as
+// held if its request is allowed; a slot that has ended does not.
 //
-// Call it when a third of max_hold has passed, and again after as long, so that one that fails can be repeated.
+// Call it each third of max_hold, so that a failed renewal can be repeated.
 func (s *Slot) Renew(ctx context.Context) (bool, error) {
 	if s == nil {
 		return false, nil
@@ -134,14 +134,14 @@ func (s *Slot) Renew(ctx context.Context) (bool, error) {
 	return err == nil && decision.Allowed, err
 }
 
-// releaseLater releases the slots without having the end of a request wait for it.
+// releaseLater releases the slots without delaying the end of a request.
 func (s *Slot) releaseLater() {
 	if s != nil && s.Ticket != "" {
 		go s.Release()
 	}
 }
 
-// isHeld returns whether something is held, which an end ends.
+// isHeld returns whether slots or estimates are held; if isEnd, it ends them.
 func (s *Slot) isHeld(isEnd bool) bool {
 	if s == nil || s.Ticket == "" {
 		return false

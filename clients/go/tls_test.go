@@ -37,7 +37,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// sign completes a template, and signs it with the authority's key, or with its own if there is none yet.
+// sign completes a template, and signs it with the authority's key, or with its own key if there is none yet.
 func (a *authority) sign(t *testing.T, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey, []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -84,7 +84,7 @@ func (a *authority) issueFor(t *testing.T, address net.IP) (certificate, key []b
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
 }
 
-// credentials returns those of a client that trusts the authority, with a certificate of the issuer unless it is nil.
+// credentials returns those of a client that trusts the authority; its certificate is from issuer, unless that is nil.
 func (a *authority) credentials(t *testing.T, issuer *authority) credentials.TransportCredentials {
 	t.Helper()
 	config := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}

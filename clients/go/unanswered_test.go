@@ -103,7 +103,7 @@ func TestARequestThatTheServerRefusesIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// dead makes an address dead: nothing listens, its kernel drops each SYN, or it accepts and nothing else happens.
+// dead makes an address dead: nothing listens, its kernel drops each SYN, or it accepts and stays silent.
 func dead(t *testing.T, kind, address string) {
 	t.Helper()
 	if kind == "refuses" {
@@ -117,7 +117,7 @@ func dead(t *testing.T, kind, address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Closed with its file.
+	// Closed when its file is.
 	file := os.NewFile(uintptr(socket), "listener")
 	t.Cleanup(func() { _ = file.Close() })
 	bound := &syscall.SockaddrInet4{Addr: [4]byte(net.ParseIP(host).To4())}
@@ -129,7 +129,7 @@ func dead(t *testing.T, kind, address string) {
 	if err := syscall.Listen(socket, backlog); err != nil {
 		t.Fatal(err)
 	}
-	// What nobody accepts fills the queue.
+	// Connections that nobody accepts fill the queue.
 	for kind == "swallows" {
 		connection, err := net.DialTimeout("tcp", address, 300*time.Millisecond)
 		if err != nil {
@@ -171,7 +171,7 @@ func TestADeadAddressOfANameCostsAtMostTwoSeconds(t *testing.T) {
 	}
 }
 
-// hanging is a client of two servers, and when its calls were not decided.
+// hanging is a client of two servers, and the times of its undecided calls.
 type hanging struct {
 	name      string
 	client    *Client

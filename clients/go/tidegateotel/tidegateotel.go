@@ -36,7 +36,7 @@ func Observer(meter metric.Meter) (func(context.Context, tidegate.Decision, time
 	}, nil
 }
 
-// WithTraceContext passes the trace context of each call's context on, as the global propagator writes it.
+// WithTraceContext passes on the trace context of each call's context, in the format of the global propagator.
 func WithTraceContext() tidegate.Option {
 	return tidegate.WithDialOptions(grpc.WithChainUnaryInterceptor(inject))
 }

@@ -36,7 +36,7 @@ def request() -> pb.RateLimitRequest:
 
 
 def sequential() -> tuple[float, float]:
-    """Return the median times of calls one after the other, in microseconds, each of its best round."""
+    """Return the median times of sequential calls in microseconds, each of its best round."""
     channel = grpc.insecure_channel(ADDRESS)
     method = channel.unary_unary(
         METHOD,

@@ -19,7 +19,7 @@ PLAIN = {"body": (200, "body"), "none": (204, ""), "same": (304, ""), "error": (
 
 
 class Gate:
-    """What the handlers of `/slow` wait for."""
+    """The gate that the handlers of `/slow` wait for."""
 
     def __init__(self) -> None:
         self._reached = threading.Event()

@@ -197,12 +197,14 @@ def test_failures(case: Any, make: Callable[..., Client]) -> None:
                 for _ in range(9):
                     if not is_retried or decision.error not in ("UNAVAILABLE", "BREAKER_OPEN"):
                         break
-                    # The C core wrote to a closed connection: the call did not arrive. Had it arrived, the next one
-                    # would have another number remaining. On a busy machine several do not, and the breaker opens.
+                    # The C core wrote to a closed connection: the call did not arrive. Had it arrived, the next call
+                    # would have another number remaining. On a busy machine several calls do not arrive, and the
+                    # breaker opens.
                     own.now_ns += options["breaker_open_ms"] * 1_000_000
                     decision = client.call("limit", {"user": "a"})
                 where = f"call {number}: {decision}"
-                # The C core closes a connection at a failed write, with a GOAWAY unread. The next call has another one.
+                # After a failed write the C core closes a connection, with a GOAWAY unread. The next call has another
+                # connection.
                 is_unread = "if_goaway_unread" in expected and decision.error is not None and number - 1 not in unread
                 if is_unread:
                     unread.append(number)

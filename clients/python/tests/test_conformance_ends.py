@@ -104,7 +104,7 @@ FRAMEWORKS: list[Callable[..., Any]] = [
     django_asgi,
     django_asgi_with_the_blocking_client,
 ]
-#: Django cancels the handler of a client that has left, which ends it; its thread goes on.
+#: Django cancels the handler of a client that has left, which ends it; its thread continues.
 CANCELLING = ("django_asgi", "django_asgi_with_the_blocking_client")
 
 

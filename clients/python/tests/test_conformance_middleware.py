@@ -171,7 +171,7 @@ def key_of(given: Any) -> keys.Key:
 
 
 def get(port: int, headers: list[list[str]]) -> tuple[int, dict[str, str], str]:
-    """Send a request byte by byte: the status, the headers by their names in lower case, and the body."""
+    """Send a request byte by byte: the status, the headers by their lower-case names, and the body."""
     lines = ["GET / HTTP/1.1", "Host: 127.0.0.1", "Connection: close", *(f"{name}: {value}" for name, value in headers)]
     with socket.create_connection(("127.0.0.1", port), 10) as connection:
         connection.sendall("".join(f"{line}\r\n" for line in [*lines, ""]).encode("latin-1"))

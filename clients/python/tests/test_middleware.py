@@ -34,7 +34,7 @@ BOTH, BOTH_DENIED = '"outer";r=7, "inner";r=7', '"outer";r=7, "inner";r=0;t=5'
 
 
 class Layered:
-    """Admits by limits named after their route; denies every second request of the inner one."""
+    """Admits by limits named after their route; the inner limit denies every second request."""
 
     def __init__(self) -> None:
         self._inner = 0

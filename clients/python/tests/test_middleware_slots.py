@@ -154,7 +154,7 @@ def test_a_response_ends_its_request_once() -> None:
 
 
 def only(counted: int, seen: list[int]) -> Callable[[int], bool]:
-    """Count the requests with one status alone, and record each."""
+    """Count only the requests with one status, and record each."""
 
     def counts(status: int) -> bool:
         seen.append(status)
@@ -163,7 +163,7 @@ def only(counted: int, seen: list[int]) -> Callable[[int], bool]:
     return counts
 
 
-# Attempts at passwords were given back, and not limited: the status was taken for 500.
+# Attempts at passwords were once given back, and so not limited: the status was taken for 500.
 @pytest.mark.parametrize(("error", "status"), [(PermissionDenied, 403), (Http404, 404), (ValueError, 500)])
 def test_an_error_of_a_view_of_django_counts_by_the_status_of_its_response(error: type[Exception], status: int) -> None:
     client, seen = FakeTidegate(decide), list[int]()
@@ -179,7 +179,7 @@ def test_an_error_of_a_view_of_django_counts_by_the_status_of_its_response(error
 
 
 class RefusedError(Exception):
-    #: As of errors of other libraries, it is no status.
+    #: Like the code of errors of other libraries, it is no status.
     code = "e3q8"
 
 

@@ -31,7 +31,7 @@ def test_a_call_after_close_is_an_error_of_the_caller(kind: str) -> None:
 
 @contextlib.contextmanager
 def stopped(server: Server) -> Iterator[None]:
-    """Stop the process of a server: its connections stay, and nothing answers."""
+    """Stop the process of a server: its connections stay, without an answer."""
     server.stop()
     try:
         yield
@@ -53,7 +53,7 @@ def test_one_stopped_server_of_two_fails_decisions_for_less_than_two_seconds(kin
                     failed.append(time.monotonic() - began)
                 time.sleep(0.01)
             assert failed, "the stopped server got no call"
-            # Without probes beside the calls, one in each 0.3 s would fail to the end.
+            # Without probes beside the calls, one call in each 0.3 s would fail to the end.
             assert [at for at in failed if at > 2] == []
             assert not client.client._engine.servers.is_open
         deadline = time.monotonic() + 10
@@ -79,7 +79,7 @@ def test_a_server_that_is_down_is_left_out_while_another_is_connected(kind: str)
 
 
 def test_an_unavailable_server_is_left_out_before_grpc_reports_the_end_of_its_connection() -> None:
-    # Its connection stays, as one that has ended does until gRPC's thread has reported it.
+    # Its connection stays, as an ended connection does until gRPC's thread reports the end.
     with misbehaving("unavailable") as one, serve(HUNDRED) as other:
         client = Tidegate([one, other.address], domain="d", timeout=5, local_denials=0, breaker_failures=0)
         deadline = time.monotonic() + 10

@@ -1,4 +1,4 @@
-"""Calls without a decision, whatever stands in place of the server; dead addresses; calls that are given up."""
+"""Calls without a decision, whatever responds instead of the server; dead addresses; cancelled calls."""
 
 from __future__ import annotations
 
@@ -128,14 +128,14 @@ def test_a_request_that_the_server_refuses_is_logged_once(caplog: pytest.LogCapt
 
 @contextlib.contextmanager
 def dead(kind: str, host: str, port: int) -> Iterator[None]:
-    """Make an address dead: nothing listens, its kernel drops each SYN, or it accepts and nothing else happens."""
+    """Make an address dead: nothing listens, its kernel drops each SYN, or it accepts and stays silent."""
     with contextlib.ExitStack() as stack:
         if kind != "refuses":
             listener = stack.enter_context(socket.socket())
             listener.bind((host, port))
             listener.listen(0 if kind == "swallows" else 128)
         while kind == "swallows":
-            # What nobody accepts fills the queue.
+            # Connections that nobody accepts fill the queue.
             filling = stack.enter_context(socket.socket())
             filling.settimeout(0.3)
             try:
@@ -181,14 +181,14 @@ async def test_a_server_that_hangs_beside_another_costs_at_most_two_seconds(kind
             hung.stop()
             await asyncio.gather(*(run.call() for run in runs))
             for run in runs:
-                # Half of the calls: those until the server is left, and no more.
+                # Half of the calls fail until the server is left, and no more after.
                 assert run.undecided, run
                 assert run.undecided[-1] - run.undecided[0] < 2, run
                 await run.close()
 
 
 class Hanging:
-    """A client of two servers, and when its calls were not decided."""
+    """A client of two servers, and the times of its undecided calls."""
 
     def __init__(self, kind: str, address: str | list[str], every: float) -> None:
         # The timeout is for loaded machines.
@@ -238,14 +238,14 @@ def test_renewals_that_do_not_help_become_rare() -> None:
             begun.append(now // second - 100)
         now += second
     assert begun == [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]
-    # A name without another server that answers is tried once a second.
+    # If no other server of a name answers, the name is tried once a second.
     now += 200 * second
     for _ in range(3):
         assert renewals.begin(now)
         renewals.ended(False, now)
         assert not renewals.begin(now + second - 1)
         now += second
-    # After a minute without a late call the next one is as the first.
+    # After a minute without a late call, the next late call counts as the first.
     now += 60 * second
     for wait in (1, 2):
         assert renewals.begin(now)

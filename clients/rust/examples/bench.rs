@@ -1,7 +1,7 @@
 //! Measures the client beside a bare tonic stub, for `cargo xtask clients --bench`.
 //!
-//! The server at `TIDEGATE_ADDR` has the domain `bench` with a key `admitted`, which is never denied, and a key `denied`,
-//! which always is after its first hit.
+//! The server at `TIDEGATE_ADDR` has the domain `bench` with a key `admitted`, which is never denied, and a key `denied`, which is always
+//! denied after its first hit.
 
 #![allow(clippy::disallowed_methods, reason = "a measurement of real time")]
 
@@ -94,7 +94,7 @@ async fn measure() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the median times of calls one after the other, in microseconds, each of its best round.
+/// Returns the median times of sequential calls in microseconds, each of its best round.
 async fn sequential(callers: &[Caller; 2]) -> [f64; 2] {
     let mut best = [f64::INFINITY; 2];
     for _ in 0..ROUNDS {

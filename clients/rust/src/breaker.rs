@@ -11,18 +11,18 @@ use std::{
 /// Time without an answer after which one failure opens the breaker, if another address is in use.
 const SILENT_FOR: Duration = Duration::from_millis(250);
 
-/// Opens after so many failures in a row, and lets one call through each time it has been open for long enough.
+/// Opens after a number of failures in a row. Once it has been open for the set time, it lets one call through.
 ///
-/// Failures of calls that overlap count as one: a pause of this process, or a burst that the server answers late, says no
-/// more than one late call does. While another address is in use, one failure is enough if no call was answered for a quarter of a
-/// second: few calls would otherwise need long to find a server that hangs.
+/// Failures of overlapping calls count as one: a pause of this process, or a burst that the server answers late, proves no more than one
+/// late call. While another address is in use, one failure is enough if no call was answered for a quarter of a second: otherwise few calls
+/// would take long to find a server that hangs.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     failures_max: u32,
     open_for: Duration,
-    /// Whether `state` is not that of no failures, so that calls take no lock while the breaker is closed.
+    /// Whether `state` has failures, so that calls take no lock while there are none.
     is_troubled: AtomicBool,
-    /// Time, in nanoseconds, at which a call was sent that was answered: the last one, or one shortly before.
+    /// Time, in nanoseconds, at which an answered call was sent: the last such call, or one shortly before.
     answered_at: AtomicU64,
     state: Mutex<State>,
 }
@@ -37,7 +37,7 @@ struct State {
     is_probing: bool,
 }
 
-/// Permission to make one call. Dropped without an outcome, the call was cancelled: neither a success nor a failure.
+/// Permission to make one call. If it is dropped without an outcome, the call was cancelled: neither a success nor a failure.
 #[derive(Debug)]
 pub(crate) struct Permit {
     breaker: Arc<Breaker>,

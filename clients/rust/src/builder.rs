@@ -24,7 +24,7 @@ pub enum BuildError {
     Address {
         /// The address.
         address: String,
-        /// Its fault.
+        /// The problem.
         source: tonic::transport::Error,
     },
     /// An address has no port.
@@ -62,7 +62,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The settings of a client of the server at an address, all others as they are if not set.
+    /// Settings of a client of the server at an address, with all defaults.
     #[expect(
         clippy::disallowed_methods,
         reason = "the one place that reads the clock; `Builder::clock` replaces it"
@@ -114,8 +114,8 @@ impl Builder {
         Self { on_failure, ..self }
     }
 
-    /// Adds a limit that counts requests without a response in this process; the policy is for the others. As a fallback, a service of
-    /// ten processes admits up to ten times as much.
+    /// Adds a limit that counts requests without a response in this process; the policy decides requests that none of these limits. With a
+    /// fallback, a service of ten processes admits up to ten times as much.
     pub fn fallback(mut self, limit: LocalLimit) -> Self {
         self.fallback.push(limit);
         self
@@ -156,13 +156,13 @@ impl Builder {
         self.observer(crate::telemetry::record)
     }
 
-    /// Passes the current OpenTelemetry context on with each call, as the global propagator writes it.
+    /// Passes on the current OpenTelemetry context with each call, in the format of the global propagator.
     #[cfg(feature = "opentelemetry")]
     pub fn trace_context(self) -> Self {
         self.metadata(crate::telemetry::inject)
     }
 
-    /// Sets the clock: the time since some moment. Of use in tests.
+    /// Sets the clock: the time since a fixed moment. For tests.
     pub fn clock(self, clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         Self { clock: Arc::new(clock), ..self }
     }
@@ -184,7 +184,7 @@ impl Builder {
         Ok(self.client(addresses, None))
     }
 
-    /// Creates the client of the channels of its addresses, or of a fake.
+    /// Creates the client from the channels of its addresses, or from a fake.
     pub(crate) fn client(self, addresses: Vec<(String, Connections)>, fake: Option<Decide>) -> Tidegate {
         let breaker = || Breaker::new(self.breaker_failures, self.breaker_open);
         Tidegate(Arc::new(Inner {

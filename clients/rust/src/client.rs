@@ -39,7 +39,7 @@ pub enum OnFailure {
     Closed,
 }
 
-/// Why a request has no decision: retrying it cannot help, and failing open would let an overlong key pass every limit.
+/// Why a request has no decision: a retry cannot help, and failing open would let an overlong key pass every limit.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
     /// The request is incomplete.
@@ -66,7 +66,7 @@ pub(crate) struct Inner {
     pub(crate) domain: String,
     pub(crate) timeout: Duration,
     pub(crate) first_timeout: Duration,
-    /// Whether a call is over: the first one opens the connection.
+    /// Whether a call is over: the first call opens the connection.
     pub(crate) is_warm: AtomicBool,
     pub(crate) on_failure: OnFailure,
     /// Limits of requests without a response.
@@ -102,12 +102,12 @@ impl Tidegate {
         self.decide(&request.into().cost(0).without_local_denials()).await
     }
 
-    /// Gives hits back that were taken. From then on this client keeps no denials for descriptors with the same keys.
+    /// Gives back hits that were taken. From then on this client keeps no denials for descriptors with the same keys.
     pub async fn give_back(&self, request: impl Into<Request>) -> Result<Decision, Error> {
         self.decide(&request.into().giving_back().without_local_denials()).await
     }
 
-    /// Takes the hits as soon as they fit, waiting at most so long. Returns a denial at once if it cannot be over by then.
+    /// Takes the hits as soon as they fit, waiting at most `wait_max`. Returns a denial at once if it does not end by then.
     pub async fn wait_until_ready(
         &self,
         request: impl Into<Request>,
@@ -180,7 +180,7 @@ impl Tidegate {
         }
     }
 
-    /// Chooses an address, and begins the probe of another one that is due.
+    /// Chooses an address, and begins the probe of another address that is due.
     fn choose(&self, request: &Request, domain: &str, now: Duration) -> Option<Choice> {
         let mut choice = self.0.channels.choose(now)?;
         if let Some((address, permit)) = choice.due.take() {
@@ -189,8 +189,8 @@ impl Tidegate {
         Some(choice)
     }
 
-    /// Sends a peek to an address whose breaker is open, while calls use others: so that no call is lost to find out whether
-    /// the server answers again.
+    /// Sends a peek to an address whose breaker is open, while calls use others: no user's call is lost to test whether the server answers
+    /// again.
     fn probe(&self, address: usize, permit: Permit, message: RateLimitRequest) {
         let client = self.clone();
         tokio::spawn(async move {
@@ -222,15 +222,15 @@ impl Tidegate {
         let late = || GrpcStatus::deadline_exceeded("no answer within the timeout");
         match answer {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
-            // The channel has a timer of its own, whose status is CANCELLED.
+            // The channel has its own timer, whose status is CANCELLED.
             Ok(Err(status)) if is_timeout(&status) => Err(late()),
             Ok(Err(status)) => Err(status),
             Err(_) => Err(late()),
         }
     }
 
-    /// Sends a request until it is answered, or failed where it may have been processed. `address` and `permit` are those of the last
-    /// attempt, also if this future is dropped.
+    /// Sends a request until it is answered, or may have been processed and failed. `address` and `permit` are those of the last attempt,
+    /// even if this future is dropped.
     async fn attempts(
         &self,
         request: &Request,
@@ -244,7 +244,7 @@ impl Tidegate {
         let mut refusals = 0;
         loop {
             match self.send(*address, request.message(domain.to_owned()), timeout).await {
-                // Sent to a connection that was ending: the next attempt opens another one.
+                // Sent to a connection that was ending: the next attempt opens another connection.
                 Err(status) if was_not_processed(&status) => {}
                 Err(status) if is_refused(&status) => {
                     let refused = || {
@@ -335,7 +335,7 @@ impl Tidegate {
         self.observed(decision, sent)
     }
 
-    /// Counts a request in this process. Returns no status if none of the fallback's limits is its own.
+    /// Counts a request in this process. Returns no status if no limit of the fallback applies to it.
     fn fall_back(&self, request: &Request) -> Vec<Status> {
         let Some(fallback) = &self.0.fallback else { return Vec::new() };
         let statuses = fallback.decide(request.parts(), self.now()).statuses;

@@ -13,7 +13,7 @@ use std::{sync::Arc, time::Duration};
 pub enum Reason {
     /// The server.
     Decided,
-    /// An earlier denial of the server whose reset has not passed.
+    /// An earlier denial by the server whose reset has not passed.
     DeniedLocally,
     /// The policy [`Open`](crate::OnFailure::Open), since no answer arrived.
     FailedOpen,
@@ -94,11 +94,11 @@ pub struct Decision {
     pub retry_after: Option<Duration>,
     /// Names the slots and estimates that the request holds; None if it holds none. See [`Tidegate::acquire`](crate::Tidegate::acquire).
     pub ticket: Option<String>,
-    /// Hits of the largest of them; 1 without a ticket.
+    /// Hits of the largest slot or estimate; 1 without a ticket.
     pub ticket_cost: u64,
     /// One status for each descriptor, in order; empty without an answer.
     pub statuses: Vec<Status>,
-    /// Why no answer arrived: the name of a gRPC status code, or `BREAKER_OPEN`; None if one did.
+    /// Why no answer arrived: the name of a gRPC status code, or `BREAKER_OPEN`; None if an answer arrived.
     pub error: Option<&'static str>,
     /// The cause in words, such as a refused connection; None if an answer arrived.
     pub error_message: Option<Arc<str>>,
@@ -111,7 +111,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Creates the decision that a response of the server with these statuses has; of use in tests of applications.
+    /// Creates the decision of a server's response with these statuses; for tests of applications.
     pub fn new(allowed: bool, reason: Reason, statuses: Vec<Status>) -> Self {
         let mut decision = Self {
             allowed,
@@ -147,7 +147,7 @@ impl Decision {
         decision
     }
 
-    /// Returns the same denial so much later, as decided locally.
+    /// Returns the same denial as of a later time, as decided locally.
     pub(crate) fn after(&self, elapsed: Duration) -> Self {
         let less = |wait: Option<Duration>| wait.map(|wait| wait.saturating_sub(elapsed));
         let mut later = self.clone();
@@ -163,7 +163,7 @@ impl Decision {
         later
     }
 
-    /// Whether the request is over a limit that marks it instead of denying it, which its client must not learn.
+    /// Whether a limit marks the request instead of denying it. The client must not learn that.
     fn is_marked(&self) -> bool {
         self.allowed && !self.request_headers.is_empty()
     }
@@ -177,7 +177,7 @@ impl Decision {
             insert(&mut headers, "ratelimit-policy", &joined(&applying, policy));
             let shown = if self.allowed { applying } else { distinct(denying(&self.statuses)) };
             if !shown.is_empty() {
-                // The reset of an admission is no `t`, but the time until the whole limit is free.
+                // An admission has no `t`: its reset is the time until the whole limit is free.
                 let item = if self.allowed { available } else { available_until };
                 insert(&mut headers, "ratelimit", &joined(&shown, item));
             }
@@ -189,7 +189,7 @@ impl Decision {
         headers
     }
 
-    /// Returns those of [`Self::headers`], and `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    /// Returns the headers of [`Self::headers`], and `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
     pub fn legacy_headers(&self) -> HeaderMap {
         let mut headers = self.headers();
         if let (Some(limit), Some(remaining), false) = (self.limit, self.remaining, self.is_marked()) {
@@ -217,7 +217,7 @@ impl Decision {
     }
 }
 
-/// Inserts a header. One that HTTP does not allow is left out: the server has checked those of its rules.
+/// Inserts a header. An invalid header is left out: the server has checked those of its rules.
 pub(crate) fn insert(headers: &mut HeaderMap, name: &str, value: &str) {
     if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
         match headers.entry(name) {
@@ -234,8 +234,8 @@ fn denying(statuses: &[Status]) -> impl Iterator<Item = &Status> {
     statuses.iter().filter(move |status| status.over_limit && (quotas_deny || !is_quota(status)))
 }
 
-/// The status that denies for the longest time, of quotas the one that does for the shortest: the request is admitted when
-/// the first of them resets.
+/// The denying status with the longest wait. Of denying quotas, only the quota with the shortest wait counts: the request is admitted when
+/// the first quota resets.
 fn governing_denial(statuses: &[Status]) -> Option<&Status> {
     let is_quota = |status: &&Status| status.mode == Some(Mode::Quota);
     let quota = denying(statuses).filter(is_quota);
@@ -246,7 +246,7 @@ fn governing_denial(statuses: &[Status]) -> Option<&Status> {
     )
 }
 
-/// Reduces a header of the server that is a time until a reset, or has one.
+/// Ages a header of the server that is, or contains, a time until a reset.
 fn age(name: &str, value: &mut String, elapsed: Duration) {
     let later = |text: &str| {
         text.parse().map_or(text.to_owned(), |wait: u64| wait.saturating_sub(elapsed.as_secs()).to_string())
@@ -269,7 +269,7 @@ fn age(name: &str, value: &mut String, elapsed: Duration) {
     }
 }
 
-/// The status with the longest wait, the first of equal ones; an absent wait is longer than any.
+/// The status with the longest wait, the first if several are equal; an absent wait is longer than any.
 fn longest<'s>(statuses: impl Iterator<Item = &'s Status>) -> Option<&'s Status> {
     statuses.reduce(|longest, status| if is_longer(status, longest) { status } else { longest })
 }
@@ -316,7 +316,7 @@ fn joined(limits: &[(&Limit, &Status)], item: fn(&Limit, &Status) -> String) -> 
 }
 
 fn policy(limit: &Limit, _: &Status) -> String {
-    // A window of the draft has whole seconds.
+    // The draft's windows are whole seconds.
     let whole = limit.window.filter(|window| window.subsec_nanos() == 0);
     let window = whole.map(|window| format!(";w={}", window.as_secs())).unwrap_or_default();
     format!("{};q={}{window}", quoted(limit), limit.requests)
@@ -331,7 +331,7 @@ fn available_until(limit: &Limit, status: &Status) -> String {
     available(limit, status) + &reset
 }
 
-/// A window in the largest unit in which it is a whole number: `10s`, `250ms`.
+/// A window as a whole number of the largest possible unit: `10s`, `250ms`.
 fn window_text(window: Duration) -> String {
     const SCALES: [(u128, &str); 7] = [
         (86_400_000_000_000, "d"),

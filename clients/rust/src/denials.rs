@@ -1,7 +1,7 @@
 //! Denials that are kept until their reset, but no longer than a bound. Pure: time is an argument.
 //!
-//! Invariant: a kept denial answers only requests that the server would deny as well, as long as nothing else ends the
-//! denial: a reset, an override, other rules, hits that another process gives back. The bound is for these.
+//! Invariant: a kept denial answers only requests that the server would deny too, unless something ends the denial early: a reset, an
+//! override, other rules, hits that another process gives back. The bound limits how long that goes unnoticed.
 
 use crate::{decision::Decision, request::Request};
 use std::{
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-/// A bounded map from requests to their denials; the least recently used one makes room.
+/// A bounded map from requests to their denials; when it is full, the least recently used denial is dropped.
 #[derive(Debug)]
 pub(crate) struct LocalDenials {
     max: usize,
@@ -70,7 +70,7 @@ impl LocalDenials {
             self.count.store(state.kept.len(), Ordering::Relaxed);
             return None;
         }
-        // A smaller request may fit where a larger one does not.
+        // A smaller request may fit where a larger request does not.
         if request.gives_back() || request.costs().zip(&kept.costs).any(|(cost, of_kept)| cost < *of_kept) {
             return None;
         }
@@ -87,7 +87,7 @@ impl LocalDenials {
     pub(crate) fn keep(&self, request: &Request, domain: &str, decision: &Decision, sent: Duration) {
         let Some(wait) = decision.retry_after.filter(|wait| !wait.is_zero()) else { return };
         let costs: Vec<u64> = request.costs().collect();
-        // A request of 0 hits is denied where one hit is: it does not stand for itself.
+        // A request of 0 hits is denied if one hit does not fit: the denial does not apply to 0 hits themselves.
         if !self.is_on() || request.gives_back() || costs.contains(&0) {
             return;
         }

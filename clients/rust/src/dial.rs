@@ -1,6 +1,7 @@
 //! Connections to one address of the caller, which may be a name with several addresses.
 //!
-//! Addresses are raced (RFC 8305): each gets a head start, and the first that connects is used. One that failed comes last from then on.
+//! Addresses are raced (RFC 8305): each gets a head start, and the first that connects is used. A failed address is tried last from then
+//! on.
 
 use std::{
     io,
@@ -15,7 +16,7 @@ use tokio::{
     time::timeout,
 };
 
-/// Head start of an address before the next one is tried.
+/// Head start of an address before the next address is tried.
 const HEAD_START: Duration = Duration::from_millis(250);
 
 /// Where connections go.
@@ -36,18 +37,18 @@ pub(crate) struct Dialer {
     peers: Mutex<Peers>,
 }
 
-/// What is known of the addresses of a target.
+/// The known state of a target's addresses.
 #[derive(Debug, Default)]
 struct Peers {
-    /// Number of them.
+    /// Number of addresses.
     count: usize,
-    /// The one of the last connection.
+    /// The address of the last connection.
     connected: Option<SocketAddr>,
-    /// Those that refused, swallowed or hung, until they are connected again. The last one did so last.
+    /// Addresses that refused, swallowed or hung, until they connect again; the most recent last.
     suspects: Vec<SocketAddr>,
 }
 
-/// A connection, before what [`Connection`](crate::transport::Connection) adds.
+/// A connection, before [`Connection`](crate::transport::Connection) wraps it.
 pub(crate) enum Dialed {
     Tcp(TcpStream),
     Unix(UnixStream),
@@ -58,7 +59,7 @@ impl Dialer {
         Self { target, peers: Mutex::default() }
     }
 
-    /// Connects to the target; a name is that of a URI.
+    /// Connects to the target; `host` and `port` are those of the URI.
     pub(crate) async fn dial(&self, host: &str, port: u16) -> io::Result<Dialed> {
         let mut addresses: Vec<SocketAddr> = match &self.target {
             Target::Unix(path) => return UnixStream::connect(path).await.map(Dialed::Unix),
@@ -68,7 +69,7 @@ impl Dialer {
         {
             let mut peers = self.peers();
             peers.count = addresses.len();
-            // Stable: the order of the resolver, which alternates families, is kept otherwise. The address that failed last is last.
+            // A stable sort keeps the resolver's order, which alternates families; the address that failed last goes last.
             addresses.sort_by_key(|address| {
                 let suspected = peers.suspects.iter().position(|suspect| suspect == address);
                 suspected.map_or(0, |number| number + 1)
@@ -101,7 +102,7 @@ impl Dialer {
             };
             match joined {
                 Some(Ok((address, Ok(stream)))) => {
-                    // Those that had a head start swallow, or are slower.
+                    // Addresses with a head start swallow, or are slower.
                     started
                         .into_iter()
                         .take_while(|other| *other != address)
@@ -118,7 +119,7 @@ impl Dialer {
         }
     }
 
-    /// Records that the connected address does not respond. Returns whether there is another one.
+    /// Records that the connected address does not respond. Returns whether there is another address.
     pub(crate) fn hangs(&self) -> bool {
         let mut peers = self.peers();
         let Some(address) = peers.connected.take() else { return peers.count > 1 };
@@ -160,7 +161,7 @@ mod tests {
         assert_eq!(connected().await, addresses[0]);
         assert!(dialer.hangs(), "there is another one");
         assert_eq!(connected().await, addresses[1]);
-        // The other one hung before.
+        // The other address hung before.
         assert!(dialer.hangs());
         assert_eq!(connected().await, addresses[0]);
         assert!(dialer.hangs());

@@ -1,5 +1,5 @@
-//! Log records of calls that fail: the first failure, then one record a minute, and the first answer after them. Pure but
-//! for the records: time is an argument.
+//! Log records of failing calls: the first failure, then one record a minute, and the first answer after them. Pure except for the records:
+//! time is an argument.
 
 use crate::decision::Decision;
 use std::{
@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-/// Least time between two records of calls that go on failing.
+/// Least time between two records of repeated failures.
 const EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ struct State {
 }
 
 impl FailureLog {
-    /// Logs a decision without an answer, if it is due.
+    /// Logs a decision without an answer, if a record is due.
     pub(crate) fn failed(&self, decision: &Decision, now: Duration) {
         let mut state = self.state();
         state.since += 1;
@@ -51,7 +51,7 @@ impl FailureLog {
         );
     }
 
-    /// Logs that the server refuses a request itself, if it is due.
+    /// Logs that the server refuses a request itself, if a record is due.
     pub(crate) fn refused(&self, code: &str, message: &str, now: Duration) {
         let mut state = self.state();
         if state.refused_at.is_some_and(|at| now.saturating_sub(at) < EVERY) {
@@ -64,7 +64,7 @@ impl FailureLog {
         );
     }
 
-    /// Logs an answer, if it is the first one after failures.
+    /// Logs an answer, if it is the first after failures.
     pub(crate) fn ended(&self) {
         if self.is_failing.load(Ordering::Relaxed) && self.is_failing.swap(false, Ordering::Relaxed) {
             let failures = std::mem::take(&mut self.state().since);

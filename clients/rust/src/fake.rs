@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 pub(crate) type Decide = Arc<dyn Fn(Call) -> Decision + Send + Sync>;
 
-/// A call, as a fake client has it; see [`Tidegate::fake`].
+/// A call to a fake client; see [`Tidegate::fake`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Call {
@@ -49,13 +49,12 @@ impl Tidegate {
 }
 
 impl Decision {
-    /// Creates the decision of a server that admits a request that no limit applies to.
+    /// Creates the decision of a server that admits a request, to which no limit applies.
     pub fn admitted() -> Self {
         Self::new(true, Reason::Decided, Vec::new())
     }
 
-    /// Creates the decision of a server that denies a request for some time, or for ever, by an unnamed limit of one request
-    /// per second.
+    /// Creates the decision of a server that denies a request for some time, or forever, by an unnamed limit of one request per second.
     pub fn denied(retry_after: Option<Duration>) -> Self {
         let limit = Limit {
             requests: 1,

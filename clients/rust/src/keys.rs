@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-/// The treatment of a request without the value of a key. There is no default: it is a decision about security.
+/// The treatment of a request without the value of a key. It has no default: it is a decision about security.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Missing {
     /// It is refused with 400 (gRPC: INVALID_ARGUMENT).
@@ -33,7 +33,7 @@ pub struct RequestInfo<'r> {
     pub extensions: &'r Extensions,
 }
 
-/// Reads the value, or a problem for which the request is refused.
+/// Reads the value, or returns the problem for which the request is refused.
 type Read = Arc<dyn Fn(RequestInfo<'_>) -> Result<Option<Vec<u8>>, String> + Send + Sync>;
 
 /// One entry of a descriptor, read from requests.
@@ -54,7 +54,7 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// Returns a key with a value that a function reads; one that is empty, or has nothing but spaces, is missing.
+    /// Returns a key with a value that a function reads. An empty value, or only spaces, counts as missing.
     pub fn custom(
         entry: impl Into<String>,
         read: impl Fn(RequestInfo<'_>) -> Option<String> + Send + Sync + 'static,
@@ -70,8 +70,8 @@ impl Key {
         Self::custom(entry, move |_| Some(value.clone()), Missing::Shared)
     }
 
-    /// Returns a key with the value of a header. A request that repeats the header is refused, whatever the values, since the
-    /// application may read another one than the key. The value may be any bytes.
+    /// Returns a key with the value of a header. A request that repeats the header is refused, whatever the values: the application may
+    /// read another of them than the key. The value may be any bytes.
     pub fn header(entry: impl Into<String>, header: &'static str, missing: Missing) -> Self {
         let read = move |request: RequestInfo<'_>| {
             let mut values = request.headers.get_all(header).iter();
@@ -145,7 +145,7 @@ pub(crate) fn read(descriptors: &[Vec<Key>], request: RequestInfo<'_>) -> Keys {
             match (value, key.missing) {
                 (Some(value), _) => descriptor = descriptor.and_bytes(key.entry.as_str(), value),
                 (None, Missing::Shared) => descriptor = descriptor.and(key.entry.as_str(), ""),
-                // A key behind this one may refuse the request.
+                // A later key may still refuse the request.
                 (None, Missing::Allow) => is_limited = false,
                 (None, Missing::Reject) => {
                     return Keys::Rejected(format!("the request has no {}", key.entry));
@@ -161,8 +161,8 @@ pub(crate) fn read(descriptors: &[Vec<Key>], request: RequestInfo<'_>) -> Keys {
 
 /// Returns the client's address for a peer and the `X-Forwarded-For` lines: IPv4, or the /64 network of IPv6.
 ///
-/// `trusted_proxies` is how many proxies of your own append to the header on the way. With 0 it is not read at all, since
-/// any client can write it.
+/// `trusted_proxies` is the number of your own proxies that append to the header. With 0 it is not read at all, since any client can write
+/// it.
 ///
 /// ```
 /// # use tidegate_client::client_address;
@@ -173,11 +173,11 @@ pub(crate) fn read(descriptors: &[Vec<Key>], request: RequestInfo<'_>) -> Keys {
 pub fn client_address(peer: Option<&str>, forwarded_for: &[&str], trusted_proxies: usize) -> Option<String> {
     let Some(from_right) = trusted_proxies.checked_sub(1) else { return normalized(peer?) };
     let written: Vec<&str> = forwarded_for.iter().flat_map(|line| line.split(',')).collect();
-    // Each trusted proxy has appended the address it saw; what stands left of them came from the client.
+    // Each trusted proxy has appended the address it saw; the client wrote everything left of these.
     written.iter().rev().nth(from_right).copied().and_then(normalized)
 }
 
-/// Returns the client's address for the `Forwarded` lines (RFC 7239) of so many proxies.
+/// Returns the client's address for the `Forwarded` lines (RFC 7239) of this number of proxies.
 ///
 /// ```
 /// # use tidegate_client::forwarded_address;

@@ -25,9 +25,8 @@ use tower_service::Service;
 
 /// Limits the requests of a service.
 ///
-/// A denied request is answered with 429, one without an answer under [`OnFailure::Closed`](crate::OnFailure::Closed) with
-/// 503; calls of gRPC with RESOURCE_EXHAUSTED and UNAVAILABLE. The [`Decision`] of an allowed request is among its
-/// extensions.
+/// A denied request is answered with 429, a request without an answer under [`OnFailure::Closed`](crate::OnFailure::Closed) with 503; gRPC
+/// calls with RESOURCE_EXHAUSTED and UNAVAILABLE. The [`Decision`] of an allowed request is among its extensions.
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer {
     client: Tidegate,
@@ -60,10 +59,10 @@ impl fmt::Debug for Options {
     }
 }
 
-/// The slots of a request, among the extensions of one that holds some. They are released when the body of the response and all clones
-/// of this were dropped.
+/// The slots of a request, among its extensions if it holds any. They are released when the response's body and all clones of this are
+/// dropped.
 ///
-/// The body of a response ends before a WebSocket does: a handler moves a clone into what serves the upgraded connection.
+/// The body of a response ends before its WebSocket: a handler has to move a clone into the task that serves the upgraded connection.
 #[derive(Clone, Debug)]
 pub struct RequestSlot(#[expect(dead_code, reason = "it is held until it is dropped")] Arc<Slot>);
 
@@ -102,7 +101,7 @@ impl RateLimitLayer {
         self.with(|options| options.cost = Some(Arc::new(cost)))
     }
 
-    /// Leaves requests out for which a function returns true, such as health checks.
+    /// Exempts requests for which a function returns true, such as health checks.
     #[must_use]
     pub fn skip(self, skip: impl Fn(RequestInfo<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.with(|options| options.skip = Some(Arc::new(skip)))
@@ -117,8 +116,8 @@ impl RateLimitLayer {
         self.with(|options| options.denied_body = Some(Arc::new(body)))
     }
 
-    /// Sets a function that returns whether a request counts, by the status of its response. The hits of others are given back, so that
-    /// this is for limits without `reserve`.
+    /// Sets a function that returns whether a request counts, by the status of its response. The hits of other requests are given back: use
+    /// it only for limits without `reserve`.
     #[must_use]
     pub fn counts(self, counts: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Self {
         self.with(|options| options.counts = Some(Arc::new(counts)))
@@ -202,7 +201,7 @@ where
     }
 
     fn call(&mut self, mut request: HttpRequest<B>) -> Self::Future {
-        // The clone may not be ready: the one that is goes into the future.
+        // The clone may not be ready: the ready service goes into the future.
         let clone = self.inner.clone();
         let mut inner = mem::replace(&mut self.inner, clone);
         let layer = self.layer.clone();
@@ -223,18 +222,18 @@ where
     }
 }
 
-/// What an allowed request has until its end.
+/// The state of an allowed request until its end.
 #[derive(Default)]
 struct Admitted {
     slot: Option<RequestSlot>,
-    /// Those of a request that may not count.
+    /// The descriptors of a request that may not count.
     descriptors: Option<Request>,
     /// Headers of the response.
     headers: HeaderMap,
 }
 
 impl RateLimitLayer {
-    /// Gives the hits of a request back that does not count.
+    /// Gives back the hits of a request that does not count.
     fn count(&self, status: StatusCode, request: Request) {
         if self.options.counts.as_ref().is_none_or(|counts| counts(status)) {
             return;
@@ -247,7 +246,7 @@ impl RateLimitLayer {
         });
     }
 
-    /// Returns what an allowed request has until its end, or the response to another one.
+    /// Returns the state of an allowed request, or the response to any other request.
     async fn decide<B>(&self, request: &mut HttpRequest<B>) -> Result<Admitted, Response<Full<Bytes>>> {
         let options = &*self.options;
         if options.skip.as_ref().is_some_and(|skip| skip(info(request))) {
@@ -268,7 +267,7 @@ impl RateLimitLayer {
         let counted = options.counts.is_some().then(|| limited.clone());
         let slot = match self.client.hold(limited).await {
             Ok(slot) => slot,
-            // Of the values of the keys, such as one that is too long.
+            // The value of a key is at fault, such as a value that is too long.
             Err(Error::Refused { code: "INVALID_ARGUMENT" | "OUT_OF_RANGE", message }) => {
                 return Err(refused(Refused::Key, &message));
             }
@@ -319,8 +318,8 @@ fn add(response: &mut HeaderMap, decided: &HeaderMap) {
     }
 }
 
-/// Replaces what the client sent under the names of the decision's request headers. Headers that HTTP does not allow are left
-/// out: the server has checked those of its rules.
+/// Replaces the client's headers of the same names by the decision's request headers. Invalid headers are left out: the server has checked
+/// those of its rules.
 fn mark(headers: &mut HeaderMap, decision: &Decision) {
     for (name, _) in &decision.request_headers {
         headers.remove(name.as_str());

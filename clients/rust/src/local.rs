@@ -13,11 +13,11 @@ use std::{
     time::Duration,
 };
 
-/// Number of counters beyond which those that are free again make room, or else all.
+/// Number of counters. Beyond it, counters that are free again are dropped, or else all.
 const COUNTERS_MAX: usize = 100_000;
 
-/// A limit that is counted in this process: [`Builder::fallback`](crate::Builder::fallback), [`Tidegate::counting`]. It counts by the
-/// algorithm of the server, exactly, and knows nothing of other processes.
+/// A limit that is counted in this process: [`Builder::fallback`](crate::Builder::fallback), [`Tidegate::counting`]. It counts exactly, by
+/// the algorithm of the server, and does not include other processes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LocalLimit {
     keys: Vec<String>,
@@ -28,8 +28,7 @@ pub struct LocalLimit {
 }
 
 impl LocalLimit {
-    /// Creates a token bucket of so many requests that is full again after some time, for each combination of values of a descriptor with
-    /// these keys.
+    /// Creates a token bucket of `requests` that is full again after `per`, for each combination of values of a descriptor with these keys.
     ///
     /// # Panics
     ///
@@ -43,7 +42,7 @@ impl LocalLimit {
         Self { keys, requests, per, is_window: false, name: String::new() }
     }
 
-    /// Creates a limit of so many requests in each window of the clock: of the Unix epoch in tests.
+    /// Creates a limit of `requests` in each window of the clock: of the Unix epoch in tests.
     ///
     /// # Panics
     ///
@@ -82,13 +81,13 @@ pub(crate) struct LocalLimits {
 
 #[derive(Clone, Copy, Default)]
 struct Counter {
-    /// Time of the clock: since the Unix epoch in tests, since the client was created for the fallback.
+    /// Time of the clock: since the Unix epoch in tests, since the client's creation in the fallback.
     at: Duration,
     used: u128,
 }
 
 impl Counter {
-    /// Lets time pass: a bucket refills, a window ends.
+    /// Applies the time since the last use: a bucket refills, a window ends.
     fn advanced(self, limit: &LocalLimit, now: Duration) -> Self {
         let per = limit.per.as_nanos();
         let used = if limit.is_window {
@@ -104,7 +103,7 @@ impl Counter {
         self.used.saturating_add(limit.units(cost)) <= limit.capacity()
     }
 
-    /// The wait of such a request over the limit, else the time until the whole limit is free; None if no wait helps.
+    /// The wait of such a request over the limit, or the time until the whole limit is free; None if no wait helps.
     fn reset_after(self, limit: &LocalLimit, cost: u64, is_over: bool) -> Option<Duration> {
         if is_over && cost > limit.requests.into() {
             return None;
@@ -188,7 +187,7 @@ impl LocalLimits {
 }
 
 impl Tidegate {
-    /// Creates a client for tests of applications that counts as a server with these limits does, by a clock of the test: the time since
+    /// Creates a client for tests of applications that counts as a server with these limits does. The clock of the test is the time since
     /// the Unix epoch.
     ///
     /// ```

@@ -64,11 +64,11 @@ impl Unit {
     }
 }
 
-/// One thing to be limited: entries, from the most general to the most particular.
+/// The subject of a limit: entries, from the most general to the most particular.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Descriptor {
     entries: Vec<(String, String)>,
-    /// Values that are no UTF-8, by the number of their entry, which has their text.
+    /// Values that are not UTF-8, by the number of their entry, which has their text.
     bytes: Vec<(usize, Vec<u8>)>,
     cost: Option<u64>,
     limit: Option<(u32, Unit)>,
@@ -87,15 +87,15 @@ impl Descriptor {
         &self.entries
     }
 
-    /// Adds an entry behind the others.
+    /// Adds an entry after the others.
     #[must_use]
     pub fn and(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.entries.push((key.into(), value.into()));
         self
     }
 
-    /// Adds an entry whose value may be any bytes. Of bytes that are no UTF-8, [`Descriptor::entries`] has the text that the server
-    /// counts by: `\xff` for a byte, and two backslashes for one.
+    /// Adds an entry whose value may be any bytes. For bytes that are not UTF-8, [`Descriptor::entries`] has the text that the server
+    /// counts by: `\xff` for a byte, and two backslashes for a backslash.
     #[must_use]
     pub fn and_bytes(mut self, key: impl Into<String>, value: impl Into<Vec<u8>>) -> Self {
         match String::from_utf8(value.into()) {
@@ -127,7 +127,7 @@ impl Descriptor {
         Self { limit: Some((requests, unit)), ..self }
     }
 
-    /// Makes the hits of this descriptor be given back instead of taken.
+    /// Gives back the hits of this descriptor instead of taking them.
     #[must_use]
     pub fn giving_back(self) -> Self {
         Self { gives_back: true, ..self }
@@ -235,7 +235,7 @@ impl Request {
         })
     }
 
-    /// Bytes that differ for requests that differ in more than their costs.
+    /// Bytes that differ between requests that differ in more than costs.
     pub(crate) fn identity(&self, domain: &str) -> Vec<u8> {
         let mut identity = Vec::with_capacity(64);
         append(&mut identity, domain.as_bytes());
@@ -257,7 +257,7 @@ impl Request {
         identity
     }
 
-    /// Bytes for the domain and the keys of each descriptor; only of those that give back, if so wanted.
+    /// Bytes for the domain and the keys of each descriptor, or only of descriptors that give back.
     pub(crate) fn shapes(&self, is_giving_back: bool, domain: &str) -> impl Iterator<Item = Vec<u8>> {
         let chosen = self.descriptors.iter().filter(move |one| one.gives_back || !is_giving_back);
         chosen.map(move |descriptor| {
@@ -268,7 +268,7 @@ impl Request {
         })
     }
 
-    /// The message of the same descriptors that takes nothing.
+    /// A message with the same descriptors that takes nothing.
     pub(crate) fn peek_message(&self, domain: String) -> RateLimitRequest {
         let mut message = self.message(domain);
         for descriptor in &mut message.descriptors {
@@ -300,13 +300,13 @@ impl Request {
     }
 }
 
-/// Appends a text with its length, so that no two lists of texts make the same bytes.
+/// Appends a text with its length, so that different lists of texts make different bytes.
 fn append(bytes: &mut Vec<u8>, text: &[u8]) {
     bytes.extend((text.len() as u64).to_le_bytes());
     bytes.extend(text);
 }
 
-/// The text of bytes that are no UTF-8, as the server has it.
+/// The text of bytes that are not UTF-8, as the server writes it.
 fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(2 * bytes.len());
     for chunk in bytes.utf8_chunks() {

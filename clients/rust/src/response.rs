@@ -26,7 +26,7 @@ pub(crate) fn decode(allowed: bool, answer: RateLimitResponse) -> Decision {
             let window = of_unit.or_else(|| Duration::try_from(limit.window?).ok());
             Limit { requests: limit.requests_per_unit, unit, name: limit.name, window }
         });
-        // A negative duration is none of this API's.
+        // This API has no negative durations.
         let reset_after = status.duration_until_reset.and_then(|reset| Duration::try_from(reset).ok());
         Status { over_limit, limit, remaining: status.limit_remaining, reset_after, mode }
     });

@@ -1,4 +1,4 @@
-//! Slots of limits of requests in flight, and estimates of costs that are known at the end, as guards.
+//! Slots of limits of requests in flight, and estimates of costs that are known only at the end, as guards.
 
 use crate::{
     client::{Error, Tidegate},
@@ -22,10 +22,10 @@ pub struct Slot {
     decision: Decision,
     client: Tidegate,
     domain: Option<String>,
-    /// Those of the request.
+    /// The request's descriptors.
     descriptors: Vec<Descriptor>,
     is_held: bool,
-    /// Of the end; without one the estimates stay charged.
+    /// The actual cost at the end; without it the estimates stay charged.
     cost: Option<u64>,
 }
 
@@ -38,9 +38,9 @@ impl Deref for Slot {
 }
 
 impl Tidegate {
-    /// Takes hits as [`limit`](Self::limit) does, and holds the slots of limits of requests in flight until the guard is dropped. Of limits
-    /// that reserve it holds estimates, which [`commit`](Slot::commit) replaces. No denial is kept. A call that is dropped before its
-    /// answer goes on by itself, and releases what it was given.
+    /// Takes hits as [`limit`](Self::limit) does, and holds the slots of limits of requests in flight until the guard is dropped. For
+    /// limits that reserve it holds estimates, which [`commit`](Slot::commit) replaces. No denial is kept. A call that is dropped before
+    /// its answer continues, and releases the slots that it gets.
     ///
     /// ```no_run
     /// # async fn example(client: tidegate_client::Tidegate) -> Result<(), tidegate_client::Error> {
@@ -56,7 +56,7 @@ impl Tidegate {
         self.hold(request.into().without_local_denials()).await
     }
 
-    /// Acquires what a request holds.
+    /// Acquires the slots and estimates of a request.
     pub(crate) fn hold(&self, request: Request) -> Holding {
         let client = self.clone();
         Holding(Some(Box::pin(async move {
@@ -70,7 +70,7 @@ impl Tidegate {
 
 type Acquired = Result<Slot, Error>;
 
-/// A call for slots. The server may have admitted it when it is dropped: it goes on then, and its slot is released.
+/// A call for slots. If it is dropped, the server may have admitted it: then it continues, and its slot is released.
 pub(crate) struct Holding(Option<Pin<Box<dyn Future<Output = Acquired> + Send>>>);
 
 impl Future for Holding {
@@ -98,10 +98,10 @@ impl Slot {
         &self.decision
     }
 
-    /// Has the slots and estimates held for `max_hold` of their rules from now on, and returns whether all of them are held still: if not,
-    /// the request may not go on. Without an answer the policy of the client decides. Nothing is taken.
+    /// Extends the hold of the slots and estimates to `max_hold` of their rules from now on; returns whether all are still held. If not,
+    /// the request must not go on. Without an answer the client's policy decides. Takes no hits.
     ///
-    /// Call it when a third of `max_hold` has passed, and again after as long, so that one that fails can be repeated.
+    /// Call it each third of `max_hold`, so that a failed renewal can be repeated.
     pub async fn renew(&self) -> Result<bool, Error> {
         let Some(ticket) = self.decision.ticket.as_deref() else { return Ok(self.decision.allowed) };
         // Zero hits are a peek, which renews nothing.
@@ -110,7 +110,7 @@ impl Slot {
         Ok(self.client.limit(renewal).await?.allowed)
     }
 
-    /// Releases the slots, keeps the estimates charged, and waits for the answer. What fails is logged, and the server frees them after
+    /// Releases the slots, keeps the estimates charged, and waits for the answer. A failure is logged, and the server frees them after
     /// `max_hold`.
     pub async fn release(self) {
         self.end(None).await;
@@ -121,12 +121,12 @@ impl Slot {
         self.end(Some(cost)).await;
     }
 
-    /// Ends the request as one that cost nothing.
+    /// Ends the request at no cost.
     pub async fn cancel(self) {
         self.commit(0).await;
     }
 
-    /// Releases so many hits of each of the slots, and waits for the answer. Of estimates it is the end, less so many hits.
+    /// Releases `cost` hits of each slot, and waits for the answer. Ends the estimates, reduced by as many hits.
     pub async fn release_part(&mut self, cost: u64) {
         if let Some(part) = self.request(|ticket| ticket.cost(cost).giving_back()) {
             send(&self.client, part).await;
@@ -134,7 +134,7 @@ impl Slot {
     }
 
     async fn end(mut self, cost: Option<u64>) {
-        // Dropped before the answer, it is sent again with the same cost.
+        // If it is dropped before the answer, it is sent again with the same cost.
         self.cost = cost;
         if let Some(end) = self.end_request() {
             send(&self.client, end).await;
@@ -142,7 +142,7 @@ impl Slot {
         self.is_held = false;
     }
 
-    /// The request that ends what is held; none if there is nothing.
+    /// The request that ends the slots and estimates; none if nothing is held.
     fn end_request(&self) -> Option<Request> {
         let estimate = self.decision.ticket_cost.max(1);
         self.request(|ticket| match self.cost {

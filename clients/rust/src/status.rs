@@ -1,9 +1,9 @@
-//! Statuses of failed calls: their names, their causes, and what follows from these.
+//! Statuses of failed calls: their names, their causes, and the consequences.
 
 use std::error::Error as StdError;
 use tonic::{Code as GrpcCode, ConnectError, Status as GrpcStatus, TimeoutExpired};
 
-/// The message of a status and those of its causes, which name what the transport met.
+/// The message of a status with those of its causes, which name the transport's error.
 pub(crate) fn with_causes(status: &GrpcStatus) -> String {
     let mut message = status.message().to_owned();
     let mut cause = status.source();
@@ -28,8 +28,8 @@ pub(crate) fn is_refused(status: &GrpcStatus) -> bool {
     any_cause(status, |error| error.is::<ConnectError>())
 }
 
-/// Whether the server cannot have seen the call: the connection closed before it was sent, or its stream is one that a
-/// graceful GOAWAY excludes (RFC 9113, 6.8). Anything else is never repeated, since it may have been charged.
+/// Whether the server cannot have seen the call: the connection closed before it was sent, or a graceful GOAWAY excludes its stream (RFC
+/// 9113, 6.8). Any other call is never repeated, since it may have been charged.
 pub(crate) fn was_not_processed(status: &GrpcStatus) -> bool {
     any_cause(status, |error| {
         let is_excluded = |error: &h2::Error| {
@@ -40,7 +40,7 @@ pub(crate) fn was_not_processed(status: &GrpcStatus) -> bool {
     })
 }
 
-/// The code of a failed call. A connection that breaks has the code UNKNOWN in tonic; a server's own has no cause here.
+/// The code of a failed call. tonic has the code UNKNOWN for a broken connection; a server's own UNKNOWN has no cause here.
 pub(crate) fn code_of(status: &GrpcStatus) -> GrpcCode {
     match status.code() {
         GrpcCode::Unknown if status.source().is_some() => GrpcCode::Unavailable,
@@ -48,8 +48,8 @@ pub(crate) fn code_of(status: &GrpcStatus) -> GrpcCode {
     }
 }
 
-/// Whether a code is a fault of the request, whatever the server's state. Every other one is a failure of the server, or of what
-/// stands before it.
+/// Whether a code is a fault of the request, whatever the server's state. Every other code is a failure of the server, or of a proxy in
+/// front of it.
 pub(crate) fn is_callers_error(code: GrpcCode) -> bool {
     matches!(code, GrpcCode::InvalidArgument | GrpcCode::OutOfRange)
 }

@@ -15,7 +15,7 @@ pub(crate) fn record(decision: &Decision, taken: Duration) {
     metrics::histogram!("tidegate_client_seconds", "reason" => reason).record(taken);
 }
 
-/// Writes the current OpenTelemetry context into the metadata of a call, as the global propagator has it.
+/// Writes the current OpenTelemetry context into the metadata of a call, in the format of the global propagator.
 #[cfg(feature = "opentelemetry")]
 pub(crate) fn inject(metadata: &mut tonic::metadata::MetadataMap) {
     struct Carrier<'m>(&'m mut tonic::metadata::MetadataMap);

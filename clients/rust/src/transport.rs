@@ -1,7 +1,7 @@
 //! Connections to the servers: addresses, round-robin, and bytes that arrived before a connection broke.
 //!
-//! Each address has one lazily connected channel, and a breaker. Calls use the addresses in order whose breaker is closed; an
-//! address that refused its last connection is skipped for [`SKIPPED`], as long as another one is left.
+//! Each address has one lazily connected channel, and a breaker. Calls use, in order, the addresses whose breaker is closed; an address
+//! that refused its last connection is skipped for [`SKIPPED`] while another address is left.
 
 use crate::{
     breaker::{Breaker, Permit, nanos},
@@ -28,7 +28,7 @@ use tower_service::Service;
 /// Time for which an address that refused its last connection is skipped.
 const SKIPPED: Duration = Duration::from_secs(1);
 
-/// Calls in a row without an answer in time, after which a name with several addresses gets another connection. One is enough if
+/// Calls in a row without an answer in time, after which a name with several addresses gets another connection. One such call is enough if
 /// no call was answered for some time.
 const LATE_MAX: u32 = 3;
 
@@ -45,14 +45,14 @@ struct Address {
     channel: RwLock<Channel>,
     /// Calls in a row without an answer in time.
     late: AtomicU32,
-    /// Time, in nanoseconds, at which the last connection was left since it hung.
+    /// Time, in nanoseconds, at which the last connection was dropped because it hung.
     left_at: AtomicU64,
     breaker: Arc<Breaker>,
-    /// Time, in nanoseconds of the client's clock, until which the address is skipped; 0 after it was connected.
+    /// Time, in nanoseconds of the client's clock, until which the address is skipped; 0 after a connection.
     skipped_until: AtomicU64,
 }
 
-/// How an address is connected.
+/// How to connect to an address.
 pub(crate) struct Connections {
     pub(crate) endpoint: Endpoint,
     pub(crate) connector: Connector,
@@ -69,7 +69,7 @@ impl Connections {
 pub(crate) struct Choice {
     pub(crate) address: usize,
     pub(crate) permit: Permit,
-    /// An address whose breaker permits a probe, which is made beside the call.
+    /// An address whose breaker permits a probe beside the call.
     pub(crate) due: Option<(usize, Permit)>,
 }
 
@@ -92,7 +92,7 @@ impl Channels {
         self.addresses.len()
     }
 
-    /// Returns the next address whose breaker is closed, preferably one that is not skipped; else one whose breaker permits a
+    /// Returns the next address whose breaker is closed, preferably an address that is not skipped; else an address whose breaker permits a
     /// probe; None if no breaker permits a call.
     pub(crate) fn choose(&self, now: Duration) -> Option<Choice> {
         let count = self.addresses.len();
@@ -142,7 +142,7 @@ impl Channels {
         })
     }
 
-    /// Records that a call, sent at some time, had no answer in time. Of a name with several addresses the next calls use another one.
+    /// Records that a call, sent at some time, had no answer in time. If the name has several addresses, the next calls use another one.
     pub(crate) fn late(&self, address: usize, sent: Duration, now: Duration) {
         let Address { late, left_at, connections, channel, breaker, .. } = &self.addresses[address];
         if nanos(sent) < left_at.load(Ordering::Relaxed) {
@@ -233,10 +233,9 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// A connection whose received bytes are read before a failed write ends it.
 ///
-/// A server that sends GOAWAY and closes at once resets a connection that has a request under way. HTTP/2 clients give up at
-/// the failed write, with the GOAWAY unread in the socket's buffer, and cannot know any more that the request was not
-/// processed. Here a write to a connection that the peer has closed succeeds without effect; the reads that follow
-/// return what had arrived, then the end or the error.
+/// A server that sends GOAWAY and closes at once resets a connection with a request in progress. HTTP/2 clients give up at the failed
+/// write, with the GOAWAY unread in the socket's buffer, and cannot know that the request was not processed. Here a write to a connection
+/// closed by the peer succeeds without effect; the following reads return the bytes that had arrived, then the end or the error.
 pub(crate) struct Connection {
     stream: Box<dyn Stream>,
     is_closed_by_peer: bool,
@@ -326,7 +325,7 @@ mod tests {
         server.write_all(b"last words").await.expect("it is sent");
         server.set_zero_linger().expect("it is set");
         drop(server);
-        // The first write may still be accepted; one after the reset has arrived is not.
+        // The first write may still be accepted; a write after the reset is not.
         while !client.is_closed_by_peer {
             client.write_all(b"request").await.expect("it succeeds without effect");
         }

@@ -1,23 +1,22 @@
-/** Permission to call: none, as usual, or as the one call that finds out whether the server answers again. */
+/** Permission to call: none, as usual, or as the one call that tests whether the server answers again. */
 export type Permit = "none" | "call" | "probe";
 
 /** Time without an answer after which one failure opens the breaker, if another server is in use. */
 const SILENT_NS = 250_000_000n;
 
 /**
- * Opens after so many failures in a row, and lets one call through each time it has been open for long enough.
+ * Opens after the maximum number of failures in a row. Once it has been open for the set time, it lets one call through.
  *
- * Calls that were in flight together fail together, for instance when the process was stopped: they count as one. While another
- * server is in use, one failure is enough if no call was answered for a quarter of a second: few calls would otherwise need long to
- * find a server that hangs.
+ * Failures of calls that were in flight together count as one, for instance when the process was stopped. While another server is in use,
+ * one failure is enough if no call was answered for a quarter of a second: otherwise few calls would take long to find a server that hangs.
  */
 export class Breaker {
   readonly #failuresMax: number;
   readonly #openNs: bigint;
   #failures = 0;
-  /** When the last failure was counted. A call that was sent before belongs to it. */
+  /** When the last failure was counted. A call that was sent before counts as part of it. */
   #failedNs = 0n;
-  /** When the last call that was answered had been sent; undefined before the first. */
+  /** When the last answered call was sent; undefined before the first. */
   #answeredNs: bigint | undefined;
   /** When a probe may be made; undefined while closed. */
   #probeAtNs: bigint | undefined;

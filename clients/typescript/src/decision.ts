@@ -12,8 +12,8 @@ const NANOS_PER_MILLISECOND = 1e6;
 export type Reason = "decided" | "denied_locally" | "failed_open" | "failed_closed";
 
 /**
- * How a status over its limit counts: a `quota` denies only if all quotas are over, and the same request may be admitted before
- * the reset of a `queued` one.
+ * How a status over its limit counts: a `quota` denies only if all quotas are over; with `queued`, the same request may be admitted before
+ * the reset.
  */
 export type Mode = "quota" | "queued";
 
@@ -73,12 +73,12 @@ export class Decision {
   readonly body: Uint8Array;
   /** Names the slots and estimates that the request holds; undefined if it holds none. */
   readonly ticket: string | undefined;
-  /** Hits of the largest of them; 1 without a ticket. */
+  /** Hits of the largest slot or estimate; 1 without a ticket. */
   readonly ticketCost: bigint;
   readonly #statuses: readonly Status[];
   readonly #elapsedNs: bigint;
 
-  /** Creates a decision of its statuses; `elapsedNs` is how long ago they were true. */
+  /** Creates a decision from its statuses; `elapsedNs` is how long ago they were true. */
   constructor(
     allowed: boolean,
     reason: Reason,
@@ -105,14 +105,14 @@ export class Decision {
     this.retryAfterNs = allowed ? undefined : less(longestWait(statuses, false)?.resetAfterNs, elapsedNs);
   }
 
-  /** Returns the same denial so much later, as decided locally. */
+  /** Returns the same denial as of a later time, as decided locally. */
   after(elapsedNs: bigint): Decision {
     const responseHeaders = this.responseHeaders.map(([name, value]): Header => [name, aged(name, value, elapsedNs)]);
     const { requestHeaders, body } = this;
     return new Decision(false, "denied_locally", this.#statuses, { requestHeaders, responseHeaders, body }, elapsedNs);
   }
 
-  /** Whether a denial stands for the same request until its reset: not if a quota or a queue denies. */
+  /** Whether a denial holds for the same request until its reset: not if a quota or a queue denies. */
   get mayBeKept(): boolean {
     return !this.#statuses.some(({ overLimit, mode }) => overLimit && mode !== undefined);
   }
@@ -190,13 +190,13 @@ function leastRemaining(statuses: readonly Status[]): Status | undefined {
   return least;
 }
 
-/** The statuses that deny: those over their limits, of quotas only if all of them are. */
+/** The statuses that deny: those over their limits, quotas only if all of them are. */
 function denying(statuses: readonly Status[]): readonly Status[] {
   const doQuotasDeny = !statuses.some(({ mode, overLimit }) => mode === "quota" && !overLimit);
   return statuses.filter(({ mode, overLimit }) => overLimit && (mode !== "quota" || doQuotasDeny));
 }
 
-/** The denying statuses that have to reset: of quotas the first one. */
+/** The denying statuses that have to reset: of quotas the first to do so. */
 function awaited(statuses: readonly Status[]): readonly Status[] {
   const all = denying(statuses);
   let first: Status | undefined;
@@ -221,7 +221,7 @@ function longestWait(statuses: readonly Status[], isLimited: boolean): Status | 
   return longest;
 }
 
-/** Compares waits; an absent one is longer than any. */
+/** Compares waits; an absent wait is longer than any. */
 function isLonger(wait: bigint | undefined, than: bigint | undefined): boolean {
   return than !== undefined && (wait === undefined || wait > than);
 }
@@ -237,7 +237,7 @@ function milliseconds(wait: bigint | undefined): number | undefined {
   return wait === undefined ? undefined : Math.ceil(Number(wait) / NANOS_PER_MILLISECOND);
 }
 
-/** A header of the server so much later: its seconds, rounded up. */
+/** A header of the server as of a later time: its seconds, rounded up. */
 function aged(name: string, value: string, elapsedNs: bigint): string {
   const later = (text: string): string => seconds(less(BigInt(text) * NANOS_PER_SECOND, elapsedNs) ?? 0n);
   const lower = name.toLowerCase();
@@ -281,7 +281,7 @@ function isTighter(status: Status, than: Status): boolean {
   return status.overLimit ? isLonger(status.resetAfterNs, than.resetAfterNs) : status.remaining < than.remaining;
 }
 
-/** An item of `RateLimit`. The reset of an admission is the time until the whole limit is free, which its `t` does not mean. */
+/** An item of `RateLimit`. An admission has no `t`: its reset is the time until the whole limit is free. */
 function serviceLimit({ limit, status }: Limited, isDenial: boolean): string {
   const reset = !isDenial || status.resetAfterNs === undefined ? "" : `;t=${seconds(status.resetAfterNs)}`;
   return `${quoted(limit)};r=${Math.min(status.remaining, limit.requests)}${reset}`;

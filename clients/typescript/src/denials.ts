@@ -9,15 +9,15 @@ interface Kept {
 }
 
 /**
- * Keeps denials until their reset, for a bounded time; the least recently used one makes room.
+ * Keeps denials until their reset, for a bounded time. When it is full, the least recently used denial is dropped.
  *
- * A kept denial decides only requests that the server would deny as well, unless the limit was reset, replaced or raised, or
- * another process gave hits back, since the denial. The bound limits how long these go unnoticed.
+ * A kept denial decides only requests that the server would deny too, unless the limit was reset, replaced or raised since the denial, or
+ * another process gave hits back. The bound limits how long that goes unnoticed.
  */
 export class LocalDenials {
   readonly #max: number;
   readonly #keptNsMax: bigint;
-  /** In the order of their use, the least recent first. */
+  /** In the order of use, the least recent first. */
   readonly #kept = new Map<string, Kept>();
   /** Domains and keys for which hits were given back. */
   readonly #givenBack = new Set<string>();
@@ -43,7 +43,7 @@ export class LocalDenials {
       this.#kept.delete(identity);
       return undefined;
     }
-    // A smaller request may fit where a larger one does not.
+    // A smaller request may fit where a larger request does not.
     if (request.givesBack || request.costs.some((cost, index) => cost < (kept.costs[index] ?? 0n))) {
       return undefined;
     }
@@ -55,7 +55,7 @@ export class LocalDenials {
   /** Keeps a denial until its reset or the bound, counted from the moment its call was sent. */
   keep(request: Request, decision: Decision, sentNs: bigint): void {
     const wait = decision.retryAfterNs;
-    // A request of 0 hits is denied where one hit is: its denial does not hold for itself.
+    // A request of 0 hits is denied if one hit does not fit: the denial does not apply to 0 hits themselves.
     if (!this.isOn || wait === undefined || wait === 0n || request.givesBack || request.costs.includes(0n)) {
       return;
     }

@@ -21,10 +21,10 @@ import { Server, Servers } from "./servers.js";
 import { Slot } from "./slot.js";
 import { CallError, type Transport } from "./transport.js";
 
-/** The decision about a request for which no answer arrives: `open` allows it, `closed` denies it. */
+/** The decision on a request without an answer: `open` allows it, `closed` denies it. */
 export type OnFailure = "open" | "closed";
 
-/** Receives the messages of a client; `console` is one. */
+/** Receives the messages of a client, like `console`. */
 export interface Logger {
   info(message: string): void;
   warn(message: string, error?: unknown): void;
@@ -34,17 +34,17 @@ export interface Logger {
 export interface ClientOptions {
   /** The domain of calls that name none. */
   readonly domain?: string;
-  /** Time until the server is considered not to answer; 50 unless set. */
+  /** Time until an answer counts as missing; 50 unless set. */
   readonly timeoutMs?: number;
   /** The same for the first call, which opens the connection; 1,000 unless set. */
   readonly connectTimeoutMs?: number;
   /** The decision about requests without an answer; `open` unless set. */
   readonly onFailure?: OnFailure;
-  /** Limits that count requests without an answer in this process; `onFailure` is for the others. */
+  /** Limits that count requests without an answer in this process; `onFailure` decides requests that none of them limits. */
   readonly fallback?: readonly LocalLimit[];
   /** Denials that are kept until their reset; 10,000 unless set, 0 keeps none. */
   readonly localDenials?: number;
-  /** Time that one is kept at most; 1,000 unless set. */
+  /** Longest time for which a denial is kept; 1,000 unless set. */
   readonly localDenialsForMs?: number;
   /** Failures in a row after which calls to a server fail at once; 5 unless set, 0 switches this off. */
   readonly breakerFailures?: number;
@@ -77,8 +77,7 @@ export interface CallOptions {
 }
 
 /**
- * The server refused the request itself: retrying it cannot help, and failing open would let an overlong key pass every
- * limit.
+ * The server refused the request itself: a retry cannot help, and failing open would let an overlong key pass every limit.
  */
 export class RequestError extends Error {
   /** The name of the gRPC status code. */
@@ -91,7 +90,7 @@ export class RequestError extends Error {
   }
 }
 
-/** Errors of the caller. Every other status is a failure of the server, or of what stands before it: the policy decides. */
+/** Errors of the caller. Every other status is a failure of the server, or of a proxy in front of it: the policy decides. */
 const REJECTED: ReadonlySet<string> = new Set(["INVALID_ARGUMENT", "OUT_OF_RANGE"]);
 
 /** Time between two messages about a server that does not answer. */
@@ -149,14 +148,13 @@ export class RateLimiter {
 
   /**
    * Takes hits as `limit` does, and holds the slots of limits of requests in flight until the end of a scope:
-   * `await using slot = await client.acquire({ user: id })`. Of limits that reserve it holds estimates, which `slot.commit(cost)`
-   * replaces. No denial is kept unless
-   * `localDenials` is set. A call that is aborted keeps no slot.
+   * `await using slot = await client.acquire({ user: id })`. For limits that reserve it holds estimates, which `slot.commit(cost)`
+   * replaces. No denial is kept unless `localDenials` is set. A call that is aborted keeps no slot.
    */
   async acquire(descriptors: DescriptorLike | readonly DescriptorLike[], options: CallOptions = {}): Promise<Slot> {
     const { signal, ...others } = options;
     signal?.throwIfAborted();
-    // The server may have admitted a call that is aborted: it goes on without its caller, so that its slot is released.
+    // The server may have admitted an aborted call: it continues without its caller, so that its slot is released.
     const deciding = this.limit(descriptors, { localDenials: false, ...others });
     const acquired = deciding.then((decision) => this.#slot(decision, descriptors, options.domain));
     try {
@@ -199,7 +197,7 @@ export class RateLimiter {
     return this.#decide(descriptors, 0, options, false, false);
   }
 
-  /** Gives hits back that were taken. From then on this client keeps no denials for descriptors with the same keys. */
+  /** Gives back hits that were taken. From then on this client keeps no denials for descriptors with the same keys. */
   giveBack(
     descriptors: DescriptorLike | readonly DescriptorLike[],
     options: Omit<CallOptions, "localDenials"> = {},
@@ -411,7 +409,7 @@ export class RateLimiter {
   }
 }
 
-/** Monotonic nanoseconds, by a clock that every runtime has. */
+/** Monotonic nanoseconds, by a clock of every runtime. */
 function monotonicNs(): bigint {
   return BigInt(Math.round(performance.now() * 1e6));
 }
@@ -459,7 +457,7 @@ function decodeHeader(header: HeaderValue): Header {
   return [header.key, header.value || String.fromCharCode(...header.rawValue)];
 }
 
-/** Resolves as a promise does, unless the signal aborts before: then it rejects with the signal's reason. */
+/** Settles as a promise does, unless the signal aborts before: then it rejects with the signal's reason. */
 function untilAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) {
     return promise;

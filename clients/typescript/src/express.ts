@@ -12,8 +12,8 @@ export type { DeniedBody, RateLimitOptions } from "./guard.js";
 export type { HoldUntil, SlotOptions } from "./incoming.js";
 
 /**
- * Returns middleware that limits requests; the decision is at `response.locals.rateLimit`. A route may have several, of which the last
- * one's decision is there.
+ * Returns middleware that limits requests; the decision is at `response.locals.rateLimit`. If a route has several, the last middleware's
+ * decision is there.
  */
 export function rateLimit(options: RateLimitOptions<Request> & SlotOptions): RequestHandler {
   const guard = new Guard(options);
@@ -24,7 +24,7 @@ export function rateLimit(options: RateLimitOptions<Request> & SlotOptions): Req
         return;
       }
       if (isOver(response)) {
-        // The handler does not begin.
+        // The handler is not started.
         endUnserved(outcome);
         return;
       }
@@ -39,7 +39,7 @@ export function rateLimit(options: RateLimitOptions<Request> & SlotOptions): Req
       mark(request, outcome.decision.requestHeaders);
       next();
     };
-    // Setting headers fails if other middleware has begun a response meanwhile.
+    // Setting headers fails if other middleware has begun a response.
     guard.decide(infoOf(request)).then(serve).catch(next);
   };
 }

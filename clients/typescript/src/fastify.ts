@@ -14,14 +14,14 @@ export type { HoldUntil, SlotOptions } from "./incoming.js";
 
 declare module "fastify" {
   interface FastifyRequest {
-    /** The decision about the request, that of the innermost plugin; undefined if it is not limited. */
+    /** The decision on the request by the innermost plugin; undefined if it is not limited. */
     rateLimit: Decision | undefined;
   }
 }
 
 /**
- * Limits the requests of an application and of all its plugins; the decision is at `request.rateLimit`. A plugin may register it again,
- * for stricter limits of its own routes.
+ * Limits the requests of an application and of all its plugins; the decision is at `request.rateLimit`. A plugin may register it again, for
+ * stricter limits on its own routes.
  */
 export function rateLimit(
   fastify: FastifyInstance,
@@ -38,7 +38,7 @@ export function rateLimit(
       return undefined;
     }
     if (isOver(reply.raw)) {
-      // The handler does not begin.
+      // The handler is not started.
       endUnserved(outcome);
       return reply.hijack();
     }
@@ -55,7 +55,7 @@ export function rateLimit(
   done();
 }
 
-// As fastify-plugin does: the hook belongs to the application, not to an encapsulated context.
+// Like fastify-plugin: the hook belongs to the application, not to an encapsulated context.
 Object.defineProperty(rateLimit, Symbol.for("skip-override"), { value: true });
 
 function infoOf(request: FastifyRequest): RequestInfo<FastifyRequest> {

@@ -10,8 +10,8 @@ import { OPENED_MAX_MS, Renewals } from "./renewal.js";
 import { CallError, type CallSettings, type Transport } from "./transport.js";
 
 /**
- * Connections to all addresses of a name. One that fails most of its calls, but accepts connections, is left out for a minute. It
- * needs three calls in half a second, of which half fail.
+ * Connections to all addresses of a name. An address that accepts connections but fails most calls is left out for a minute. That takes
+ * three calls in half a second, half of which fail.
  */
 const SERVICE_CONFIG = JSON.stringify({
   loadBalancingConfig: [
@@ -38,16 +38,16 @@ const METHOD = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 /**
  * Calls over gRPC to one address: a connection that is kept alive while idle, and reconnected within a second.
  *
- * If a call to a name gets no answer in time, the name is connected again: servers that hang do not establish a connection.
+ * If a call to a name gets no answer in time, the name is connected again: a server that hangs does not establish a connection.
  *
- * Calls are made on the channel itself: a `Client` adds a stack trace, an event emitter and interceptors to each of them.
+ * Calls are made on the channel itself: a `Client` would add a stack trace, an event emitter and interceptors to each call.
  */
 export class GrpcTransport implements Transport {
   readonly #open: () => Channel;
   /** Undefined for a target with one address. */
   readonly #renewals: Renewals | undefined;
   #channel: Channel;
-  /** The channel that is to replace the other. */
+  /** The channel that will replace the other. */
   #opening: Channel | undefined;
   #isClosed = false;
 
@@ -132,7 +132,7 @@ export class GrpcTransport implements Transport {
     const end = (isReplaced: boolean): void => {
       this.#opening = undefined;
       renewals.ended(isReplaced, performance.now());
-      // Calls in flight go on: they may be those of a server that answers.
+      // Calls in flight continue: they may be to a server that answers.
       (isReplaced ? this.#channel : opening).close();
       this.#channel = isReplaced ? opening : this.#channel;
     };
@@ -191,7 +191,7 @@ export function targets(address: string | readonly string[]): readonly string[] 
     throw new TypeError("no address; use at least one, such as 127.0.0.1:8081");
   }
   for (const one of addresses) {
-    // gRPC takes 443 for a port that is missing.
+    // gRPC takes 443 for a missing port.
     if (!TARGET.test(one)) {
       const host = one.includes(":") ? `[${one.replace(/[[\]]/g, "")}]` : one || "127.0.0.1";
       throw new TypeError(`the address ${JSON.stringify(one)} has no port; write host:port, such as ${host}:8081`);

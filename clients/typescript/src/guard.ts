@@ -19,8 +19,8 @@ export interface RateLimitOptions<T> {
   /** The body of a denial, and its content type: instead of `Too Many Requests`, and of the rule's own. */
   readonly deniedBody?: (decision: Decision, request: RequestInfo<T>) => DeniedBody;
   /**
-   * The requests that count, by the status of their responses. The hits of others are given back at their end, so that this is for
-   * limits without `reserve`: such as `(status) => status === 401` for passwords that are wrong. All count unless set.
+   * The requests that count, by the status of their responses. The hits of other requests are given back at their end: for limits without
+   * `reserve` only, such as `(status) => status === 401` for wrong passwords. All count unless set.
    */
   readonly counts?: (status: number) => boolean;
 }
@@ -43,9 +43,9 @@ export interface Admission {
   readonly decision: Decision;
   /** Headers of the response. */
   readonly headers: Readonly<Record<string, string>>;
-  /** Whether its end is to be reported: it holds slots or estimates, or may not count. */
+  /** Whether its end has to be reported: it holds slots or estimates, or may not count. */
   readonly hasEnd: boolean;
-  /** Reports its end, once, with the status of its response; undefined if there was none. */
+  /** Reports its end, once, with the status of its response; undefined if it had none. */
   readonly end: (status: number | undefined) => void;
 }
 
@@ -57,7 +57,7 @@ export interface Refused {
 /** The result for a request: refused, admitted, or (undefined) not limited. */
 export type Outcome = Refused | Admission | undefined;
 
-/** Ends a request whose handler does not begin. It counts, and holds nothing. */
+/** Ends a request whose handler is not started. It counts, and holds nothing. */
 export function endUnserved(outcome: Refused | Admission): void {
   if ("end" in outcome) {
     outcome.end(undefined);
@@ -66,7 +66,7 @@ export function endUnserved(outcome: Refused | Admission): void {
 
 const PLAIN = { "content-type": "text/plain" };
 
-/** Middleware without its framework. */
+/** Middleware apart from its framework. */
 export class Guard<T> {
   readonly #options: RateLimitOptions<T>;
   readonly #descriptors: readonly (readonly Key<T>[])[];
@@ -100,7 +100,7 @@ export class Guard<T> {
     try {
       slot = await client.acquire(wanted, { localDenials: true });
     } catch (error) {
-      // A value of the request, of which its client is the cause.
+      // A value of the request, which its client has caused.
       if (error instanceof RequestError && (error.code === "INVALID_ARGUMENT" || error.code === "OUT_OF_RANGE")) {
         return badRequest("a key of the request is too long or malformed");
       }
@@ -199,7 +199,7 @@ export function addHeaders(response: Headers, decided: Readonly<Record<string, s
   }
 }
 
-/** Sets headers of a decision instead of those of the client. */
+/** Sets headers of a decision instead of the client's. */
 export function markHeaders(headers: Headers, marks: readonly Header[]): void {
   for (const [name] of marks) {
     headers.delete(name);

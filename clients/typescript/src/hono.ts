@@ -49,7 +49,7 @@ export function rateLimit(
     }
     if (outcome !== undefined) {
       if (context.res.status !== 101) {
-        // Runtimes other than Node.js make the response to an upgrade, whose headers are immutable.
+        // On runtimes other than Node.js, the platform makes the response to an upgrade, and its headers are immutable.
         addHeaders(context.res.headers, outcome.headers);
       }
       endWithResponse(context, outcome);
@@ -68,7 +68,7 @@ function platformOf(context: Context): Platform {
   return (context.env ?? {}) as Platform;
 }
 
-/** Ends a request, whose handler has ended, when its response was sent, or its client has gone. */
+/** Ends a request whose handler has ended, once its response was sent or its client has left. */
 function endWithResponse(context: Context, admission: Admission): void {
   if (!admission.hasEnd) {
     return;
@@ -79,13 +79,13 @@ function endWithResponse(context: Context, admission: Admission): void {
   };
   const { incoming, outgoing } = platformOf(context);
   if (incoming !== undefined && outgoing === undefined) {
-    // An upgrade has no response of Node.js. It lasts until its WebSocket, or the refusal of it, is over.
+    // An upgrade has no response of Node.js. It lasts until its WebSocket, or its refusal, is over.
     endWithSocket(incoming.socket, end);
   } else if (body === null || context.req.method === "HEAD" || outgoing?.destroyed === true) {
     // Hono leaves the body of a response to HEAD unread.
     end();
   } else if (outgoing !== undefined) {
-    // Whoever replaces the response, this is the one that is sent.
+    // This response is sent, whatever replaces Hono's.
     outgoing.once("finish", end).once("close", end);
   } else {
     context.res = new Response(endingWith(body, end), context.res);
@@ -96,14 +96,14 @@ function endWithSocket(socket: Socket, end: () => void): void {
   if (socket.destroyed || socket.writableFinished) {
     end();
   } else {
-    // A client that keeps its side open after the last frame holds nothing.
+    // A client that keeps its side open after the last frame holds no slot.
     socket.once("finish", end).once("close", end);
   }
 }
 
 function mark(context: Context, marks: readonly Header[]): void {
   if (marks.length > 0) {
-    // The headers of a request that a platform passes in may be immutable.
+    // The headers of a request from a platform may be immutable.
     const headers = new Headers(context.req.raw.headers);
     markHeaders(headers, marks);
     context.req.raw = new Request(context.req.raw, { headers });
@@ -111,7 +111,7 @@ function mark(context: Context, marks: readonly Header[]): void {
 }
 
 function infoOf(context: Context, peer: string | undefined): RequestInfo<Context> {
-  // On Node.js the request of the platform has repeated headers apart; elsewhere they are joined.
+  // On Node.js the platform's request has repeated headers separately; elsewhere they are joined.
   const { incoming } = platformOf(context);
   return {
     peer,

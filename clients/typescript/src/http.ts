@@ -57,7 +57,7 @@ export class Tidegate extends RateLimiter {
   }
 }
 
-/** The message of an error and those of its causes: that of `fetch` is `fetch failed`, whatever failed. */
+/** The message of an error with those of its causes: `fetch` itself always reports `fetch failed`. */
 function withCauses(error: unknown): string {
   const messages: string[] = [];
   for (let cause = error; cause !== undefined && messages.length < 4;) {
@@ -79,7 +79,7 @@ const CODES: Readonly<Record<number, string>> = {
   413: "OUT_OF_RANGE",
 };
 
-/** The JSON of a message. Its values are text there: of values that are no UTF-8, bytes beyond ASCII are written as `\xff`. */
+/** The JSON of a message, whose values become text: of values that are not UTF-8, bytes beyond ASCII are written as `\xff`. */
 function jsonOf(message: RateLimitRequest): JsonValue {
   const json = toJson(RateLimitRequestSchema, message) as {
     descriptors?: { entries?: { value?: string }[] }[];
@@ -116,7 +116,7 @@ class HttpTransport implements Transport {
           ...this.#options.headers,
           ...metadata,
           "content-type": "application/json",
-          // For a queue: what would wait for longer is denied at once.
+          // For a queue: requests that would have to wait longer are denied at once.
           "grpc-timeout": `${Math.min(Math.max(Math.floor(timeoutMs), 1), 99_999_999)}m`,
           "tidegate-precision": "exact",
         },
@@ -138,7 +138,7 @@ class HttpTransport implements Transport {
     }
   }
 
-  /** The runtime connects by itself. */
+  /** The runtime itself connects. */
   isConnected(): boolean {
     return true;
   }

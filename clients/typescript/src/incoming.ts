@@ -5,11 +5,12 @@ import { isList, type Admission } from "./guard.js";
 /** When the slots of a request are released; see `SlotOptions`. */
 export type HoldUntil = "handler" | "connection";
 
-/** Settings of middleware for frameworks that do not cancel the handler of a client that left. */
+/** Settings of middleware for frameworks that do not cancel the handler of a client that has left. */
 export interface SlotOptions {
   /**
-   * Until when a request holds its slots. `handler`, unless set: until the handler has ended its response, also if the client leaves
-   * before. Otherwise clients that connect and leave could occupy the application beyond its limit. A handler that never ends its
+   * The time until which a request holds its slots. `handler`, unless set: until the handler has ended its response, even if the client
+   * leaves before. Otherwise clients that connect and leave could occupy the application beyond its limit. A handler that never ends its
+   * response holds them until the response is garbage, or for `max_hold` of the rule. `connection`: until the client leaves.
    * response holds them until the response is garbage, or for `max_hold` of the rule. `connection`: until the client leaves.
    */
   readonly holdUntil?: HoldUntil;
@@ -18,7 +19,7 @@ export interface SlotOptions {
 /** The headers of a request of Node.js over HTTP/1.1 or HTTP/2, or of an adapter that makes requests from events. */
 interface WithHeaders {
   readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>;
-  /** Names and values in turn, as they arrived. Adapters may leave them out, or empty. */
+  /** Names and values in turn, as they arrived. Adapters may omit them, or leave them empty. */
   readonly rawHeaders?: readonly string[];
 }
 
@@ -35,7 +36,7 @@ export function headerValues(request: WithHeaders, name: string): readonly strin
   return typeof value === "string" ? value.split(",") : (value ?? []);
 }
 
-/** Sets headers of a decision in a request of Node.js, instead of those of the client. */
+/** Sets headers of a decision in a request of Node.js, instead of the client's. */
 export function mark(request: IncomingMessage, marks: readonly Header[]): void {
   const names = new Set(marks.map(([name]) => name.toLowerCase()));
   if (names.size === 0) {
@@ -58,12 +59,12 @@ export function mark(request: IncomingMessage, marks: readonly Header[]): void {
   }
 }
 
-/** Whether a request is over before its handler began: its client has left, or other middleware has responded meanwhile. */
+/** Whether a request is over before its handler begins: its client has left, or other middleware has responded. */
 export function isOver(response: ServerResponse): boolean {
   return response.destroyed || response.writableEnded;
 }
 
-/** Ends the request of a response that nothing refers to any more: its handler has ended without one. */
+/** Ends the request of a response that is garbage: its handler has ended without a response. */
 const forgotten = new FinalizationRegistry<(status: undefined) => void>((end) => {
   end(undefined);
 });
@@ -71,8 +72,8 @@ const forgotten = new FinalizationRegistry<(status: undefined) => void>((end) =>
 /**
  * Ends a request when its response is over and its handler has ended, or when its client has left.
  *
- * `finish` is the end of a response, `close` that of its connection or stream. Adapters may emit one of them only. A handler that has
- * hijacked its response, as that of a WebSocket does, ends with its socket.
+ * `finish` is the end of a response, `close` that of its connection or stream. Adapters may emit only one of them. If a handler has
+ * hijacked its response, as for a WebSocket, the request ends with its socket.
  */
 export function endWith(
   response: ServerResponse,
@@ -90,7 +91,7 @@ export function endWith(
   response.once("finish", over);
   const request = response.req as (IncomingMessage & { readonly upgrade?: boolean }) | undefined;
   if (request?.upgrade === true) {
-    // The header alone, which any client may send, is no upgrade, and a handler may respond to one as to other requests.
+    // The header alone, which any client may send, is no upgrade, and a handler may respond to an upgrade as to other requests.
     request.socket.once("close", () => {
       if (isHijacked()) {
         over();
@@ -102,7 +103,7 @@ export function endWith(
       over();
       return;
     }
-    // The client has left, and the handler goes on.
+    // The client has left, and the handler continues.
     response.once("unpipe", over);
     const write = response.end.bind(response) as (...given: unknown[]) => ServerResponse;
     response.end = (...given: unknown[]) => {
@@ -113,7 +114,7 @@ export function endWith(
   });
 }
 
-/** The headers of a decision as they are set beside those of another middleware: lists name the limits of both. */
+/** The headers of a decision, to be set beside those of another middleware: lists name the limits of both. */
 export function beside(
   present: Readonly<Record<string, unknown>>,
   decided: Readonly<Record<string, string>>,

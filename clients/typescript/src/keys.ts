@@ -54,12 +54,12 @@ export function header(name: string, options: { readonly entry: string; readonly
   };
 }
 
-/** Returns a string whose characters are bytes, as platforms read headers, as UTF-8; of other bytes those beyond ASCII as surrogates. */
+/** Returns a string of bytes, as platforms read headers, as UTF-8; if it is not, bytes beyond ASCII become surrogates. */
 function utf8(value: string): string {
   const codes = Array.from({ length: value.length }, (_, index) => value.charCodeAt(index));
   const highest = Math.max(0, ...codes);
   if (highest < 0x80 || highest > 0xff) {
-    // Beyond a byte: the platform has decoded it.
+    // Not only bytes: the platform has decoded it.
     return value;
   }
   try {
@@ -94,8 +94,8 @@ export function custom<T>(
 /**
  * Returns a key with the client's address, IPv6 cut to its /64 network.
  *
- * `trustedProxies` is how many proxies of your own append to `X-Forwarded-For` on the way. With 0 the header is not read
- * at all, since any client can write it. `forwarded` is the header to which they append: `Forwarded` (RFC 7239) instead.
+ * `trustedProxies` is the number of your own proxies that append to `X-Forwarded-For`. With 0 the header is not read at all, since any
+ * client can write it. `forwarded` is the header to which they append: `Forwarded` (RFC 7239) instead.
  */
 export function clientAddress(options: {
   readonly trustedProxies: number;
@@ -133,7 +133,7 @@ export function addressOf(
   return address === undefined ? undefined : normalized(address);
 }
 
-/** Returns the client's address for the `Forwarded` lines (RFC 7239) of so many proxies; undefined if it is not known. */
+/** Returns the client's address for the `Forwarded` lines (RFC 7239) of this number of proxies; undefined if it is not known. */
 export function forwardedAddressOf(forwarded: readonly string[], trustedProxies: number): string | undefined {
   const elements = split(forwarded.join(","), ",");
   const pairs = split(elements?.at(-trustedProxies) ?? "", ";") ?? [];
@@ -183,7 +183,7 @@ function normalized(address: string): string | undefined {
   return `${network(groups.slice(0, 4))}/64`;
 }
 
-/** The octets of an IPv4 address, without leading zeros; undefined if the text is none. */
+/** The octets of an IPv4 address, without leading zeros; undefined if the text is no such address. */
 function octetsOf(text: string): [number, number, number, number] | undefined {
   const parts = text.split(".");
   if (parts.length !== 4 || !parts.every((part) => /^(0|[1-9]\d{0,2})$/.test(part) && Number(part) <= 255)) {
@@ -192,7 +192,7 @@ function octetsOf(text: string): [number, number, number, number] | undefined {
   return parts.map(Number) as [number, number, number, number];
 }
 
-/** The eight groups of an IPv6 address; undefined if the text is none. */
+/** The eight groups of an IPv6 address; undefined if the text is no such address. */
 function groupsOf(address: string): number[] | undefined {
   let text = address;
   if (address.includes(".")) {
@@ -217,8 +217,7 @@ function groupsOf(address: string): number[] | undefined {
 }
 
 /**
- * The network of four groups as RFC 5952 writes it: the second half is zero, so that the longest run of zeros is always the
- * one at the end.
+ * The network of four groups, as RFC 5952 writes it: the second half is zero, so that the longest run of zeros is always at the end.
  */
 function network(groups: readonly number[]): string {
   const kept = [...groups];

@@ -42,7 +42,7 @@ export function unitNs(unit: string): bigint | undefined {
 /** The limit as an item of `RateLimit-Policy`. */
 export function policy(limit: Limit): string {
   const { windowNs } = limit;
-  // A window of the draft has whole seconds.
+  // The draft's windows are whole seconds.
   const isShown = windowNs !== undefined && windowNs % NANOS_PER_SECOND === 0n;
   return `${quoted(limit)};q=${limit.requests}${isShown ? `;w=${windowNs / NANOS_PER_SECOND}` : ""}`;
 }
@@ -63,7 +63,7 @@ export function quoted(limit: Limit): string {
   return `"${text}"`;
 }
 
-/** The name of a limit that has none: `5-per-minute`, `5-per-10s`, or `5` if its window is not known. */
+/** The name of an unnamed limit: `5-per-minute`, `5-per-10s`, or `5` if its window is not known. */
 export function numbersOf({ requests, unit, windowNs }: Limit): string {
   if (unit !== "") {
     return `${requests}-per-${unit}`;
@@ -71,7 +71,7 @@ export function numbersOf({ requests, unit, windowNs }: Limit): string {
   return windowNs === undefined ? String(requests) : `${requests}-per-${windowText(windowNs)}`;
 }
 
-/** A window in the largest unit in which it is a whole number. */
+/** A window as a whole number of the largest possible unit. */
 function windowText(windowNs: bigint): string {
   const scale = SCALES.find(([length]) => windowNs % length === 0n);
   return scale === undefined ? `${windowNs}ns` : `${windowNs / scale[0]}${scale[1]}`;

@@ -2,8 +2,8 @@ import { Decision, type Status } from "./decision.js";
 import type { Limit } from "./limit.js";
 
 /**
- * A limit that is counted in this process: for requests without an answer, and in tests of applications. It counts by the algorithm of
- * the server, exactly, and knows nothing of other processes.
+ * A limit that is counted in this process: for requests without an answer, and in tests of applications. It counts exactly, by the
+ * algorithm of the server, and does not include other processes.
  */
 export interface LocalLimit {
   /** The keys of a descriptor's entries, in order: each combination of values has a counter. */
@@ -33,7 +33,7 @@ interface Rule {
   readonly limit: Limit;
 }
 
-/** What was used of a limit, in units of one hit times `perNs`, so that a bucket refills exactly. */
+/** Hits used of a limit, in units of one hit times `perNs`, so that a bucket refills exactly. */
 interface Counter {
   atNs: bigint;
   used: bigint;
@@ -44,7 +44,7 @@ interface Charge {
   readonly counter: Counter;
 }
 
-/** Counts requests in this process, all or nothing. The least recently used counter makes room. */
+/** Counts requests in this process, all or nothing. The least recently used counter is dropped when there are too many. */
 export class LocalLimits {
   readonly #rules: readonly Rule[];
   readonly #countersMax: number;
@@ -99,7 +99,7 @@ export class LocalLimits {
     }
     const identity = JSON.stringify([index, ...entries.map(([, value]) => value)]);
     const counter = this.#counters.get(identity) ?? { atNs: nowNs, used: 0n };
-    // The order of the map is that of use.
+    // The map is in the order of use.
     this.#counters.delete(identity);
     this.#counters.set(identity, counter);
     if (rule.isBucket) {
@@ -133,7 +133,7 @@ function fits({ rule, counter }: Charge, cost: bigint): boolean {
   return counter.used + cost * rule.perNs <= rule.requests * rule.perNs;
 }
 
-/** The wait of such a request over the limit, else the time until the whole limit is free. */
+/** The wait of such a request over the limit, or the time until the whole limit is free. */
 function statusOf({ rule, counter }: Charge, cost: bigint, overLimit: boolean): Status {
   const { requests, perNs, isBucket, limit } = rule;
   const remaining = Number((requests * perNs - counter.used) / perNs);

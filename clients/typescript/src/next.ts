@@ -19,8 +19,8 @@ export interface NextRateLimitOptions extends Omit<RateLimitOptions<Request>, "c
 /**
  * Returns the function to export as `middleware` (`proxy` since Next.js 16).
  *
- * Next.js does not report the end of a request to it, so that it holds no slots: it releases those of limits of requests in flight at once,
- * and logs this once. Use `acquire` in the handler for such limits.
+ * Next.js does not report the end of a request to it, so that it can hold no slots: it releases slots of limits of requests in flight at
+ * once, and logs this once. Use `acquire` in the handler for such limits.
  */
 export function rateLimit(options: NextRateLimitOptions): (request: Request) => Promise<Response> {
   const guard = new Guard(options);

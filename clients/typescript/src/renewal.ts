@@ -1,13 +1,13 @@
-/** Time within which a new connection is established, or given up. */
+/** Time within which a new connection has to be established. */
 export const OPENED_MAX_MS = 5_000;
 
 const LEAST_MS = 1_000;
 const MOST_MS = 60_000;
 
 /**
- * Permits one renewal of a connection at a time, and from one to the next a second, which doubles up to a minute.
+ * Permits one renewal of a connection at a time. The next is permitted after a second, which doubles up to a minute.
  *
- * A server that hangs costs one renewal. Those that answer late also on new connections are not burdened with more.
+ * A server that hangs costs one renewal. Servers that answer late on new connections too get no further load.
  */
 export class Renewals {
   #isRunning = false;

@@ -19,7 +19,7 @@ export type Entries = Readonly<Record<string, string>> | readonly (readonly [key
 /** Hits: a whole number of 0 or more; bigint beyond 2^53. */
 export type Cost = number | bigint;
 
-/** The subject of a limit, with more than its entries. */
+/** The subject of a limit: more than entries. */
 export class Descriptor {
   readonly entries: readonly (readonly [key: string, value: string])[];
   /** Hits of this descriptor; undefined for those of the call. */
@@ -69,7 +69,7 @@ export class Descriptor {
 /** A descriptor, or the entries of one. */
 export type DescriptorLike = Descriptor | Readonly<Record<string, string>>;
 
-/** The descriptors that renew what the ticket of these names. */
+/** The descriptors that renew the slots and estimates of a ticket. */
 export function renewalOf(
   descriptors: DescriptorLike | readonly DescriptorLike[],
   ticket: string,
@@ -114,7 +114,7 @@ export class Request {
     this.givesBack = this.#descriptors.some((descriptor) => descriptor.givesBack);
   }
 
-  /** A text that differs for requests that differ in more than their costs. */
+  /** A text that differs between requests that differ in more than costs. */
   get identity(): string {
     this.#identity ??= JSON.stringify([
       this.#domain,
@@ -123,7 +123,7 @@ export class Request {
     return this.#identity;
   }
 
-  /** A text for the domain and the keys of each descriptor; optionally only of those that give back. */
+  /** A text for the domain and the keys of each descriptor, or only of descriptors that give back. */
   shapes(isGivingBack: boolean): string[] {
     return this.#descriptors
       .filter((descriptor) => descriptor.givesBack || !isGivingBack)
@@ -175,7 +175,7 @@ function bytesOf(value: string): Uint8Array<ArrayBuffer> {
   );
 }
 
-/** The text of the bytes of a value. Of bytes that are no UTF-8, those beyond ASCII are written as `\xff`. */
+/** The text of a value's bytes. If they are not UTF-8, bytes beyond ASCII are written as `\xff`. */
 export function textOf(value: Uint8Array): string {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(value);
@@ -185,12 +185,12 @@ export function textOf(value: Uint8Array): string {
   }
 }
 
-/** Whether a string is UTF-8, or has bytes that are none as lone surrogates U+DC80 to U+DCFF. */
+/** Whether a string is UTF-8, or has lone surrogates U+DC80 to U+DCFF for bytes that are not. */
 export function isValue(text: string): boolean {
   return isText(text) || isText(text.replace(/[\udc80-\udcff]/gu, ""));
 }
 
-/** Whether a string is UTF-8: lone surrogates are none, and would all be sent as the same character. */
+/** Whether a string is UTF-8: lone surrogates are not, and would all be sent as the same character. */
 export function isText(text: string): boolean {
   return !/\p{Surrogate}/u.test(text);
 }

@@ -5,7 +5,7 @@ import type { Transport } from "./transport.js";
 export class Server {
   readonly transport: Transport;
   readonly breaker: Breaker;
-  /** Whether no call has ended yet: the first one opens the connection. */
+  /** Whether no call has ended yet: the first call opens the connection. */
   isFirst = true;
   /** Code and message of the last failure. */
   lastFailure = "";
@@ -16,14 +16,14 @@ export class Server {
   }
 }
 
-/** The server of a call, and one that is to be probed beside it. */
+/** The server of a call, and a server to probe beside it. */
 export interface Choice {
   readonly server: Server;
   readonly permit: Permit;
   readonly probed?: Server | undefined;
 }
 
-/** The servers take turns. Those that do not answer or have no connection are left out while another is in use. */
+/** The servers take turns. A server that does not answer or has no connection is left out while another is in use. */
 export class Servers {
   readonly all: readonly Server[];
   #turn = 0;
@@ -37,12 +37,12 @@ export class Servers {
     return this.all.some((other) => other !== than && !other.breaker.isOpen && other.transport.isConnected());
   }
 
-  /** Returns the server of a call; undefined if no breaker permits one. */
+  /** Returns the server of a call; undefined if no breaker permits a call. */
   choose(nowNs: bigint): Choice | undefined {
     const turn = this.#turn++ % this.all.length;
     const servers = turn === 0 ? this.all : [...this.all.slice(turn), ...this.all.slice(0, turn)];
     if (servers.length > 1) {
-      // Asked of all of them: it also keeps each one connecting.
+      // Checked for every server: this also keeps each of them connecting.
       const connected = servers.filter(({ transport }) => transport.isConnected());
       const server = connected.find(({ breaker }) => !breaker.isOpen);
       if (server !== undefined) {

@@ -14,8 +14,8 @@ export class Slot {
   #isReleased = false;
 
   /**
-   * Creates the slots of a decision; `send` sends the descriptor that releases them, and `renew` renews all that a ticket names, and
-   * resolves to whether it is held.
+   * Creates the slots of a decision. `send` sends the descriptor that releases them; `renew` renews all slots and estimates of a ticket,
+   * and resolves to whether they are held.
    */
   constructor(
     decision: Decision,
@@ -38,8 +38,8 @@ export class Slot {
   }
 
   /**
-   * Releases the slots and keeps the estimates charged, or releases so many hits of each. A second end does nothing. What fails is
-   * logged, and the server frees them after `max_hold`.
+   * Releases the slots and keeps the estimates charged, or releases `cost` hits of each. A second end does nothing. A failure is logged,
+   * and the server frees them after `max_hold`.
    */
   release(cost?: bigint | number): Promise<void> {
     return cost === undefined
@@ -48,9 +48,9 @@ export class Slot {
   }
 
   /**
-   * Has the slots and estimates held for `max_hold` of their rules from now on, and resolves to whether all of them are held still: if
-   * not, the request may not go on. Without an answer the policy of the client decides. Nothing is taken. Call it when a third of
-   * `max_hold` has passed, and again after as long, so that one that fails can be repeated.
+   * Extends the hold of the slots and estimates to `max_hold` of their rules from now on, and resolves to whether all are still held. If
+   * not, the request must not go on. Without an answer the client's policy decides. Takes no hits. Call it each third of `max_hold`, so
+   * that a failed renewal can be repeated.
    */
   async renew(): Promise<boolean> {
     const { ticket } = this.decision;
@@ -66,12 +66,12 @@ export class Slot {
     return Number(cost) === 0 ? this.cancel() : this.#sendHeld(cost, false, true);
   }
 
-  /** Ends the request as one that cost nothing. */
+  /** Ends the request at no cost. */
   cancel(): Promise<void> {
     return this.#sendHeld(this.decision.ticketCost, true, true);
   }
 
-  /** Releases the slots at the end of a scope, and keeps the estimates charged unless their cost was named before. */
+  /** Releases the slots at the end of a scope, and keeps the estimates charged unless their cost was committed before. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.release();
   }

@@ -86,7 +86,7 @@ const minute = (requests: number, name: string): Limit => ({
   windowNs: unitNs("minute"),
 });
 
-/** An admission under a limit of 100 requests a minute, unless another one is given; with a `ticket` it holds so many hits. */
+/** An admission by a limit of 100 requests a minute, unless another limit is given; with a `ticket` it holds slots or estimates. */
 export function admitted(
   given: {
     readonly limit?: number;
@@ -101,7 +101,7 @@ export function admitted(
   return new Decision(true, "decided", [status], { ticket, ticketCost });
 }
 
-/** A denial by a limit of 100 requests a minute, unless another one is given. */
+/** A denial by a limit of 100 requests a minute, unless another limit is given. */
 export function denied(
   given: { readonly limit?: number; readonly retryAfterMs?: number; readonly rule?: string } = {},
 ): Decision {

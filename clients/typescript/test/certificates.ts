@@ -9,7 +9,7 @@ export interface Certificate {
   readonly key: string;
 }
 
-/** Makes a certificate with `openssl`: of an authority, or one that an authority signs. */
+/** Makes a certificate with `openssl`: an authority's, or signed by an authority. */
 export function certificate(name: string, issuer?: Certificate, names = "DNS:localhost,IP:127.0.0.1"): Certificate {
   const folder = mkdtempSync(join(tmpdir(), "tidegate-"));
   const made = { path: join(folder, "certificate.pem"), key: join(folder, "key.pem") };

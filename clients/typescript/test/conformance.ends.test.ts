@@ -30,7 +30,7 @@ interface Case {
 const KEYS = [constant("route", "all")];
 const LARGE = "x".repeat(8 << 20);
 
-/** What the handlers of an application wait for. */
+/** The gate that the handlers of an application wait for. */
 class Gate {
   readonly opened: Promise<void>;
   readonly reached: Promise<void>;

@@ -115,7 +115,7 @@ test.skipIf(!isRequired)(
     const child = spawn(
       process.execPath,
       ["node_modules/next/dist/bin/next", "dev", "-p", String(port), "-H", "127.0.0.1"],
-      // A group of its own, so that the processes which it starts end with it.
+      // In its own group, so that the processes it starts end with it.
       {
         cwd: project,
         env: { ...process.env, TIDEGATE_URL: url, NEXT_TELEMETRY_DISABLED: "1" },

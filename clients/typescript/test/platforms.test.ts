@@ -1,4 +1,4 @@
-// Middleware where its framework runs without a socket of HTTP/1.1, or several times on one request.
+// Middleware whose framework runs without a socket of HTTP/1.1, or several times on one request.
 import awsLambda from "@fastify/aws-lambda";
 import websocket from "@fastify/websocket";
 import { serve as serveHono, upgradeWebSocket, type WebSocketServerLike } from "@hono/node-server";
@@ -214,7 +214,7 @@ test("a WebSocket of Hono on Node.js holds its slot until it is closed", async (
 const OUTER = { keys: [constant("route", "outer")] };
 const INNER = { keys: [constant("route", "inner")] };
 
-/** Admits with limits named after their route, and denies every second request of the inner one. */
+/** Admits with limits named after their route; the inner limit denies every second request. */
 function layered(): FakeTidegate {
   let inner = 0;
   return new FakeTidegate(({ entries }) => {
@@ -275,7 +275,7 @@ test("a limit of a route of Express is beside that of the application", async ()
   }
 });
 
-/** Decides when the test has it do so. */
+/** Decides when the test makes it. */
 class Late extends FakeTidegate {
   decideNow = (): void => undefined;
   readonly #isTime = new Promise<void>((resolve) => (this.decideNow = resolve));
@@ -290,7 +290,7 @@ class Late extends FakeTidegate {
 const isReleased = (client: FakeTidegate): Promise<void> =>
   expect.poll(() => client.calls.map(({ entries }) => entries[0]?.["slot"])).toEqual([undefined, "slot-1"]);
 
-// Headers could not be set any more: the rejection ended the process, and the slot stayed held.
+// Headers could no longer be set: the rejection ended the process, and the slot stayed held.
 test.each(["whole", "begun"])("a response (%s) before a late decision of Express keeps no slot", async (kind) => {
   const client = new Late(admitted({ ticket: "slot-1" }));
   const application = express();

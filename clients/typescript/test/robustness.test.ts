@@ -42,10 +42,10 @@ test("one stopped server of two fails decisions for less than two seconds", { ti
   }
   one.signal("SIGCONT");
   expect(failedAt.length, "the stopped server got no call").toBeGreaterThan(0);
-  // Without probes beside the calls, one in each 300 ms would fail to the end.
+  // Without probes beside the calls, one call in each 300 ms would fail to the end.
   expect(failedAt.filter((at) => at > 2_000)).toEqual([]);
   await other.kill();
-  // Only the server that was stopped is left: it is used again.
+  // Only the stopped server is left: it is used again.
   const deadline = Date.now() + 10_000;
   while ((await client.peek({ user: "a" }, { timeoutMs: 5_000 })).error !== undefined) {
     expect(Date.now()).toBeLessThan(deadline);

@@ -1,4 +1,4 @@
-// Calls without a decision, whatever stands in place of the server, and calls that are given up.
+// Calls without a decision, whatever responds instead of the server, and cancelled calls.
 import { createServer as createHttp2 } from "node:http2";
 import { connect, createServer, type AddressInfo } from "node:net";
 import { spawn } from "node:child_process";
@@ -31,7 +31,7 @@ function clientOf(address: string | readonly string[], options: TidegateOptions 
   return client;
 }
 
-/** A proxy that answers each request by itself. */
+/** A proxy that itself answers each request. */
 async function proxy(httpStatus: number): Promise<string> {
   const server = createHttp2((_, response) => {
     response.writeHead(httpStatus, { "content-type": "text/html" });
@@ -133,7 +133,7 @@ const LISTEN =
   "const [host, port] = process.argv.slice(1); \
 require('net').createServer().listen({ host, port, backlog: 1 }, () => process.stdout.write('listening'))";
 
-/** Makes an address dead: nothing listens, its kernel drops each SYN, or connections are accepted and nothing else happens. */
+/** Makes an address dead: nothing listens, its kernel drops each SYN, or it accepts and stays silent. */
 async function dead(kind: string, host: string, port: number): Promise<void> {
   if (kind === "refuses") {
     return;
@@ -151,7 +151,7 @@ async function dead(kind: string, host: string, port: number): Promise<void> {
   onTestFinished(() => void child.kill("SIGKILL"));
   await once(child.stdout, "data");
   child.kill("SIGSTOP");
-  // What is accepted by the kernel fills its queue.
+  // Connections that only the kernel accepts fill its queue.
   for (let isFull = false; !isFull;) {
     const socket = connect(port, host).on("error", () => undefined);
     onTestFinished(() => void socket.destroy());

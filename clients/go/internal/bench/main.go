@@ -1,7 +1,7 @@
 // Command bench measures the client beside the bare gRPC stub, for `cargo xtask clients --bench`.
 //
-// The server at TIDEGATE_ADDR has the domain `bench` with a key `admitted`, which is never denied, and a key `denied`, which
-// always is after its first hit.
+// The server at TIDEGATE_ADDR has the domain `bench` with a key `admitted`, which is never denied, and a key `denied`, which is always
+// denied after its first hit.
 package main
 
 import (
@@ -67,7 +67,7 @@ func stub(client rls.RateLimitServiceClient) func() {
 	}
 }
 
-// sequential returns the median times of calls one after the other, in microseconds, each of its best round.
+// sequential returns the median times of sequential calls in microseconds, each of its best round.
 func sequential(bare, ours func()) (float64, float64) {
 	var medians [2][]float64
 	for range rounds {

@@ -17,7 +17,7 @@ class Permit(Enum):
     NONE = 0
     #: A call as usual.
     CALL = 1
-    #: The one call that finds out whether the server answers again.
+    #: The one call that tests whether the server answers again.
     PROBE = 2
 
 
@@ -33,9 +33,9 @@ class Breaker:
         self._failures_max = failures_max
         self._open_ns = open_ns
         self._failures = 0
-        #: When the last failure was counted. A call that was sent before belongs to it.
+        #: When the last failure was counted. A call that was sent before counts as part of it.
         self._failed_ns = 0
-        #: When the last call that was answered had been sent; None before the first.
+        #: When the last answered call was sent; None before the first.
         self._answered_ns: int | None = None
         #: When a probe may be made; None while closed.
         self._probe_at_ns: int | None = None
@@ -87,7 +87,7 @@ class Breaker:
                     self._probe_at_ns = now_ns + self._open_ns
 
     def abandoned(self, permit: Permit) -> None:
-        """Record that a call was given up by its caller: neither a success nor a failure."""
+        """Record that the caller cancelled the call: neither a success nor a failure."""
         if permit is Permit.PROBE:
             with self._lock:
                 self._is_probing = False

@@ -18,8 +18,8 @@ _ONE_ADDRESS: Final = re.compile(r"(ipv4:)?\d+(\.\d+){3}:\d+$|(ipv6:)?\[[^\]]*\]
 
 Options: TypeAlias = list[tuple[str, str | int]]
 
-#: Connections to all addresses of a name. One that fails most of its calls, but accepts connections, is left out for a
-#: minute. It needs three calls in half a second, of which half fail.
+#: Connections to all addresses of a name. An address that accepts connections but fails most calls is left out for a
+#: minute. That takes three calls in half a second, half of which fail.
 _SERVICE_CONFIG: Final = json.dumps(
     {
         "loadBalancingConfig": [
@@ -57,8 +57,8 @@ _OPTIONS: Final[tuple[tuple[str, str | int], ...]] = (
 
 
 def options(connect_timeout: float, of_caller: Sequence[tuple[str, str | int]]) -> Options:
-    """Return the options of a channel; those of the caller replace others."""
-    # In spite of its name the timeout of one attempt to connect. Attempts repeat after the backoffs above.
+    """Return the options of a channel; the caller's options replace others."""
+    # Despite its name the timeout of one attempt to connect. Attempts repeat after the backoffs above.
     connect_ms = max(1_000, int(connect_timeout * 1_000))
     return [*_OPTIONS, ("grpc.min_reconnect_backoff_ms", connect_ms), *of_caller]
 
@@ -73,7 +73,7 @@ def targets(address: str | Sequence[str]) -> tuple[str, ...]:
     if not addresses:
         raise ValueError("no address; use at least one, such as 127.0.0.1:8081")
     for one in addresses:
-        # gRPC takes 443 for a port that is missing.
+        # gRPC takes 443 for a missing port.
         if not _TARGET.match(one):
             raise ValueError(f"address {one!r} has no port; write host:port, such as {_with_port(one)}")
     return addresses

@@ -28,7 +28,7 @@ class Reason(str, Enum):
 
     #: The server.
     DECIDED = "decided"
-    #: An earlier denial of the server whose reset has not passed.
+    #: An earlier denial by the server whose reset has not passed.
     DENIED_LOCALLY = "denied_locally"
     #: The policy `"open"`, since no answer arrived.
     FAILED_OPEN = "failed_open"
@@ -130,16 +130,16 @@ class Decision:
         self.response_headers = response_headers
         #: The body that the rules give a denial; empty for the caller's own.
         self.body = body
-        #: What names the slots and estimates that the request holds; None if it holds none.
+        #: The name of the slots and estimates that the request holds; None if it holds none.
         self.ticket = ticket
-        #: Hits of the largest of them; 1 without a ticket.
+        #: Hits of the largest slot or estimate; 1 without a ticket.
         self.ticket_cost = ticket_cost
         self._elapsed_ns = 0
         self._set_statuses(statuses)
 
     @classmethod
     def _of_response(cls, allowed: bool, response: pb.RateLimitResponse) -> Decision:
-        """Return the decision of a response, which is read when an attribute beyond `allowed` is first used."""
+        """Return the decision of a response, which is read at the first use of an attribute other than `allowed`."""
         decision = cls.__new__(cls)
         decision.allowed = allowed
         decision.reason = Reason.DECIDED
@@ -150,7 +150,7 @@ class Decision:
         return decision
 
     if not TYPE_CHECKING:
-        # The others are known to type checkers from `__init__`.
+        # Type checkers know the other attributes from `__init__`.
 
         def __getattr__(self, name: str) -> Any:
             """Read the response, and return the attribute that it sets."""
@@ -194,7 +194,7 @@ class Decision:
             self.reset_after_ns = governing.reset_after_ns
 
     def _govern_alone(self, status: Status) -> Status | None:
-        """Do what `_govern` does for the one status of most requests."""
+        """Do what `_govern` does, for the common case of one status."""
         if self.allowed:
             return status
         if not status.over_limit:
@@ -203,21 +203,21 @@ class Decision:
         return status
 
     def _govern(self, statuses: Sequence[Status]) -> Status | None:
-        """Return the governing status, and set the wait of a denial on the way."""
+        """Return the governing status; of a denial, set the wait too."""
         if self.allowed:
             limited = [status for status in statuses if status.limit is not None]
             return min(limited, key=_remaining) if limited else None
         denying = _awaited(statuses)
         if not denying:
             return None
-        # Without a reset there is no wait that helps: longer than any.
+        # Without a reset no wait helps: longer than any.
         longest = max(denying, key=_wait)
         self.retry_after_ns = longest.reset_after_ns
         limited = [status for status in denying if status.limit is not None]
         return max(limited, key=_wait) if limited else None
 
     def _after(self, elapsed_ns: int) -> Decision:
-        """Return the same denial so much later, as decided locally."""
+        """Return the same denial as of a later time, as decided locally."""
         later = Decision.__new__(Decision)
         later.allowed = False
         later.reason = Reason.DENIED_LOCALLY
@@ -250,7 +250,7 @@ class Decision:
 
     @property
     def may_be_kept(self) -> bool:
-        """Whether the denial stands for the same request until its reset: not if a quota, a queue or slots deny."""
+        """Whether the denial holds for the same request until its reset: not if a quota, a queue or slots deny."""
         return bool(self.retry_after_ns) and not any(status.over_limit and status.mode for status in self._statuses)
 
     @property
@@ -350,14 +350,14 @@ def _headers(headers: Iterable[pb.RateLimitResponse.HeaderValue]) -> Sequence[tu
 
 
 def _denying(statuses: Sequence[Status]) -> list[Status]:
-    """Return the statuses that deny: those over their limits, of quotas only if all of them are."""
+    """Return the statuses that deny: those over their limits, quotas only if all of them are."""
     if any(status.mode == "quota" and not status.over_limit for status in statuses):
         return [status for status in statuses if status.over_limit and status.mode != "quota"]
     return [status for status in statuses if status.over_limit]
 
 
 def _awaited(statuses: Sequence[Status]) -> list[Status]:
-    """Return the denying statuses that have to reset: of quotas the first one."""
+    """Return the denying statuses that have to reset: of quotas the first to do so."""
     denying = _denying(statuses)
     quotas = [status for status in denying if status.mode == "quota"]
     if not quotas:
@@ -367,7 +367,7 @@ def _awaited(statuses: Sequence[Status]) -> list[Status]:
 
 
 def _aged(name: str, value: str, elapsed_ns: int) -> str:
-    """Return a header of the server so much later: its seconds, rounded up."""
+    """Return a header of the server as of a later time: its seconds, rounded up."""
 
     def less(seconds: str) -> str:
         return str(_seconds(max(int(seconds) * _NANOS - elapsed_ns, 0)))

@@ -24,7 +24,7 @@ class _Kept:
 
 
 class LocalDenials:
-    """A bounded map from requests to their denials; the least recently used one makes room."""
+    """A bounded map from requests to their denials; when it is full, the least recently used denial is dropped."""
 
     def __init__(self, denials_max: int, kept_ns_max: int) -> None:
         self._max = denials_max if kept_ns_max > 0 else 0
@@ -45,7 +45,7 @@ class LocalDenials:
             if now_ns >= kept.until_ns:
                 del self._kept[request.identity]
                 return None
-            # A smaller request may fit where a larger one does not.
+            # A smaller request may fit where a larger request does not.
             if kept.costs != request.costs and any(
                 cost < of_kept for cost, of_kept in zip(request.costs, kept.costs, strict=True)
             ):
@@ -56,7 +56,7 @@ class LocalDenials:
     def keep(self, request: Request, decision: Decision, sent_ns: int) -> None:
         """Keep a denial until its reset or the bound, counted from the moment its call was sent."""
         wait_ns = decision.retry_after_ns
-        # A request of 0 hits is denied where one hit is: it does not stand for itself.
+        # A request of 0 hits is denied if one hit does not fit: the denial does not apply to 0 hits themselves.
         if self._max == 0 or not wait_ns or not decision.may_be_kept or 0 in request.costs or request.gives_back:
             return
         with self._lock:

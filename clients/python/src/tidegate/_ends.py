@@ -1,4 +1,4 @@
-"""Ends of requests by their responses, also by those that other middleware discards."""
+"""Ends of requests with their responses, even if other middleware discards the response."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _discard(end: Callable[[], None]) -> None:
 
 
 def _serve() -> None:
-    """Start the thread, unless it runs: it does not in a process that was forked."""
+    """Start the thread, unless it runs. A forked process does not have it."""
     global _thread, _discarded
     if _thread is not None and _thread.is_alive():
         return

@@ -38,7 +38,7 @@ _NANOS: Final = 1_000_000_000
 #: Time between two lines about a server that does not answer.
 _LOGGED_EVERY_NS: Final = 60 * _NANOS
 #: Errors of the caller: failing open would let an overlong key pass every limit. Every other status is a failure of the
-#: server, or of what stands before it.
+#: server, or of a proxy in front of it.
 _RAISED: Final = frozenset(("INVALID_ARGUMENT", "OUT_OF_RANGE"))
 _OK: Final = pb.RateLimitResponse.OK
 _OVER_LIMIT: Final = pb.RateLimitResponse.OVER_LIMIT
@@ -104,7 +104,7 @@ class Call:
         self.request = request
         self.server = server
         self.permit = permit
-        #: A server that is to be probed beside the call.
+        #: A server to probe beside the call.
         self.probed = probed
         self.sent_ns = sent_ns
         self.on_failure = on_failure
@@ -116,7 +116,7 @@ class Call:
 
 
 def parsed(message: bytes) -> pb.RateLimitResponse | None:
-    """Return the answer; None if it cannot be decoded, which grpc.aio would make of an exception, too."""
+    """Return the answer; None if it cannot be decoded, which grpc.aio makes of an exception, too."""
     try:
         return pb.RateLimitResponse.FromString(message)
     except DecodeError:
@@ -179,7 +179,7 @@ class Engine:
         local_denials: bool,
         give_back: bool = False,
     ) -> Call | Decision:
-        """Return the call to make, or the decision where none is needed."""
+        """Return the call to make, or the decision if no call is needed."""
         if self.is_closed:
             raise RuntimeError("the client is closed; create another one")
         request = Request(domain or self._domain, descriptors, named, cost, give_back)
@@ -211,7 +211,7 @@ class Engine:
             call.timeout = self._first_timeout
 
     def _metadata_of_sources(self) -> list[tuple[str, str]]:
-        """Return the metadata of all sources; one that fails leaves its own out."""
+        """Return the metadata of all sources, except of sources that fail."""
         pairs: list[tuple[str, str]] = []
         for source in self._metadata:
             try:
@@ -221,7 +221,7 @@ class Engine:
         return pairs
 
     def answered(self, call: Call, response: pb.RateLimitResponse | None) -> Decision:
-        """Return the decision of an answer; None is one that cannot be decoded."""
+        """Return the decision of an answer, or of None for an answer that cannot be decoded."""
         call.server.is_first = False
         if response is None:
             return self.failed(call, "INTERNAL", "an answer that cannot be decoded")
@@ -250,7 +250,7 @@ class Engine:
         return self._without_answer(call.on_failure, code, message, call.sent_ns, call.request)
 
     def abandoned(self, call: Call) -> None:
-        """Record that the caller gave the call up."""
+        """Record that the caller cancelled the call."""
         call.server.breaker.abandoned(call.permit)
 
     def probe_ended(self, server: Server, sent_ns: int, failure: tuple[str, str] | None) -> None:
@@ -310,7 +310,7 @@ class Engine:
         return decision
 
     def _fallback_statuses(self, request: Request) -> Sequence[Status]:
-        """Count a request in this process; empty if none of the fallback's limits is its own."""
+        """Count a request in this process; empty if no limit of the fallback applies to it."""
         if self._fallback is None:
             return ()
         parts = [
@@ -343,7 +343,7 @@ class Waiting:
         wait_ns = decision.retry_after_ns
         if decision.allowed or wait_ns is None or self._clock() + wait_ns > self._until_ns:
             return None
-        # The next nanosecond that a float holds: never shorter than the wait.
+        # The next nanosecond that a float can hold: never shorter than the wait.
         return (wait_ns + 1000) / _NANOS
 
 

@@ -1,4 +1,4 @@
-"""Middleware without its framework: the descriptors of a request, and the response to a denied one."""
+"""Middleware apart from its framework: the descriptors of a request, and the response to a denied request."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Guard:
         self._counts = counts
 
     def decide(self, client: Tidegate, request: RequestInfo) -> Slot | Refusal | None:
-        """Return what an admitted request holds until its end, its refusal, or None if it is not limited."""
+        """Return the slot of an admitted request until its end, its refusal, or None if it is not limited."""
         descriptors = self._of(request)
         if descriptors is None or isinstance(descriptors, Refusal):
             return descriptors
@@ -110,7 +110,7 @@ class Guard:
                 _log_lost()
 
     def has_end(self, decision: Decision) -> bool:
-        """Return whether the end of a request is to be reported."""
+        """Return whether the end of a request has to be reported."""
         return decision.ticket is not None or self._counts is not None
 
     def _is_given_back(self, decision: Decision, status: int | None) -> bool:
@@ -157,7 +157,7 @@ def refusal_of(decision: Decision, *, legacy: bool = False) -> Refusal | None:
 
 
 def joined(outer: Iterable[tuple[str, str]], added: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers to set in a response that may have those of an outer middleware: lists name those of both."""
+    """Return the headers to set beside those of an outer middleware in a response: lists name the limits of both."""
     present = {name.lower(): value for name, value in outer}
     return {
         name: f"{present[name.lower()]}, {value}" if name.lower() in _LISTS and name.lower() in present else value

@@ -67,7 +67,7 @@ class Limit:
 
 def policy(limit: Limit) -> str:
     """Return the limit as an item of `RateLimit-Policy`."""
-    # A window of the draft has whole seconds.
+    # The draft's windows are whole seconds.
     window_ns = limit.window_ns
     window = "" if window_ns is None or window_ns % _NANOS else f";w={window_ns // _NANOS}"
     return f"{quoted(limit)};q={limit.requests}{window}"
@@ -83,7 +83,7 @@ def quoted(limit: Limit) -> str:
 
 
 def _numbers(limit: Limit) -> str:
-    """Return the name of a limit that has none: `5-per-minute`, `5-per-10s`, or `5` if its window is not known."""
+    """Return the name of an unnamed limit: `5-per-minute`, `5-per-10s`, or `5` if its window is not known."""
     if limit.unit:
         return f"{limit.requests}-per-{limit.unit}"
     window_ns = limit.window_ns

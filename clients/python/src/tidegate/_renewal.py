@@ -1,14 +1,14 @@
-"""Whether a call without an answer causes new connections to a name. Pure: time is an argument."""
+"""Whether a call without an answer leads to new connections to a name. Pure: time is an argument."""
 
 from __future__ import annotations
 
 from threading import Lock
 from typing import Final
 
-#: Seconds within which a new connection is established, or given up.
+#: Seconds within which a new connection has to be established.
 OPENED_MAX: Final = 5.0
 
-#: Seconds after which the connection that it replaces is closed, if calls are in flight on it for so long.
+#: Seconds after which a replaced connection is closed, if it has calls in flight for so long.
 IN_FLIGHT_MAX: Final = 60.0
 
 _LEAST_NS: Final = 1_000_000_000

@@ -20,7 +20,7 @@ Entries: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class Descriptor:
-    """One thing to be limited: entries, from the most general to the most particular."""
+    """The subject of a limit: entries, from the most general to the most particular."""
 
     __slots__ = ("cost", "entries", "give_back", "limit")
 
@@ -54,7 +54,7 @@ DescriptorLike: TypeAlias = Descriptor | Mapping[str, str]
 
 
 class Request:
-    """One request: what is sent, and what names it among kept denials."""
+    """One request: its message, and its identity among kept denials."""
 
     __slots__ = ("costs", "domain", "gives_back", "identity", "parts")
 
@@ -71,7 +71,7 @@ class Request:
         if cost != 1:
             _checked(cost)
         self.domain = domain
-        #: For each descriptor its entries, its limit, and whether it gives back.
+        #: The entries, the limit, and whether it gives back, of each descriptor.
         self.parts: list[tuple[Entries, Limit | None, bool]] = []
         self.costs: tuple[int, ...] = ()
         if named:
@@ -158,7 +158,7 @@ def _check_entries(entries: Entries) -> None:
 
 
 def is_value(text: str, errors: str = "surrogateescape") -> bool:
-    """Return whether a text is UTF-8, or has bytes that are none as surrogates, as PEP 383 has it."""
+    """Return whether a text is UTF-8, or has surrogates for bytes that are not (PEP 383)."""
     try:
         text.encode(errors=errors)
     except UnicodeEncodeError:

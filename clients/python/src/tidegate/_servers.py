@@ -10,7 +10,7 @@ from tidegate._breaker import Breaker, Permit
 
 
 class Server:
-    """One address: its breaker, and what its connection is known to be."""
+    """One address: its breaker, and the known state of its connection."""
 
     __slots__ = ("breaker", "is_connected", "is_first", "last_failure", "target")
 
@@ -18,7 +18,7 @@ class Server:
         #: The gRPC target.
         self.target = target
         self.breaker = Breaker(failures_max, open_ns)
-        #: Whether no call is over yet: the first one opens the connection.
+        #: Whether no call is over yet: the first call opens the connection.
         self.is_first = True
         #: Whether the connection is established.
         self.is_connected: Callable[[], bool] = lambda: True
@@ -27,7 +27,7 @@ class Server:
 
 
 class Choice(NamedTuple):
-    """The server of a call, and one that is to be probed beside it."""
+    """The server of a call, and a server to probe beside it."""
 
     server: Server
     permit: Permit
@@ -35,7 +35,7 @@ class Choice(NamedTuple):
 
 
 class Servers:
-    """The servers take turns. Those that do not answer or have no connection are left out while another is in use."""
+    """The servers take turns. One without an answer or a connection is left out while another is in use."""
 
     def __init__(self, servers: Sequence[Server]) -> None:
         self.all = tuple(servers)
@@ -47,7 +47,7 @@ class Servers:
         return all(server.breaker.is_open for server in self.all)
 
     def choose(self, now_ns: int) -> Choice | None:
-        """Return the server of a call; None if no breaker permits one."""
+        """Return the server of a call; None if no breaker permits a call."""
         servers = self.all
         if len(servers) == 1:
             permit = servers[0].breaker.enter(now_ns)

@@ -1,4 +1,4 @@
-"""Slots of limits of requests in flight, and estimates of costs that are known at the end, as resources."""
+"""Slots of limits of requests in flight, and estimates of costs that are known only at the end, as resources."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Held:
     ) -> None:
         #: The decision on the request.
         self.decision = decision
-        # Those of the request, as it was called: only renewals need them.
+        # The request's descriptors, as given to the call: only renewals need them.
         self._descriptors = (descriptors, entries)
         self._is_held = decision.ticket is not None
 
@@ -42,23 +42,23 @@ class _Held:
 
     @property
     def ticket(self) -> str | None:
-        """What names the slots and estimates; None if the request holds none."""
+        """The name of the slots and estimates; None if the request holds none."""
         return self.decision.ticket
 
     def _begin_release(self, cost: int | None) -> Release | None:
-        """Return the release of a part, or of all with the estimates kept; None if there is nothing to release."""
+        """Return the release of a part, or of everything, with the estimates kept; None if nothing is held."""
         estimate = self.decision.ticket_cost
         return self._begin(estimate, is_end=True) if cost is None else self._begin(cost, give_back=True)
 
     def _begin_commit(self, cost: int) -> Release | None:
-        """Return the end with the actual cost; None if there is nothing to end."""
+        """Return the end with the actual cost; None if nothing is held."""
         if cost == 0:
             # Zero hits are a peek, which releases no slot.
             return self._begin(self.decision.ticket_cost, give_back=True, is_end=True)
         return self._begin(cost, is_end=True)
 
     def _begin_renew(self) -> list[Descriptor] | bool:
-        """Return the descriptors that renew what is held, or whether it is where nothing is to be sent."""
+        """Return the descriptors that renew the slots; without anything to send, whether they are held."""
         ticket = self.decision.ticket
         if ticket is None:
             return self.decision.allowed
@@ -111,14 +111,14 @@ class Slot(_Held):
     def renew(self) -> bool:
         """Hold the slots and estimates for `max_hold` of their rules from now on; return whether all are held still.
 
-        If not, the request may not go on. Without an answer the policy of the client decides. Nothing is taken. Call it
-        when a third of `max_hold` has passed, and again after as long, so that one that fails can be repeated.
+        If not, the request must not go on. Without an answer the policy of the client decides. Nothing is taken. Call it
+        each third of `max_hold`, so that a failed renewal can be repeated.
         """
         renewed = self._begin_renew()
         return renewed if isinstance(renewed, bool) else self._send(*renewed).allowed
 
     def release(self, cost: int | None = None) -> None:
-        """Release the slots and keep the estimates, or release so many hits of each. A second end does nothing."""
+        """Release the slots and keep the estimates, or release `cost` hits of each. A second end does nothing."""
         self._sent(self._begin_release(cost))
 
     def commit(self, cost: int) -> None:
@@ -126,7 +126,7 @@ class Slot(_Held):
         self._sent(self._begin_commit(cost))
 
     def cancel(self) -> None:
-        """End the request as one that cost nothing."""
+        """End the request at no cost."""
         self.commit(0)
 
     def _sent(self, release: Release | None) -> None:
@@ -162,8 +162,8 @@ class AioSlot(_Held):
     async def renew(self) -> bool:
         """Hold the slots and estimates for `max_hold` of their rules from now on; return whether all are held still.
 
-        If not, the request may not go on. Without an answer the policy of the client decides. Nothing is taken. Call it
-        when a third of `max_hold` has passed, and again after as long, so that one that fails can be repeated.
+        If not, the request must not go on. Without an answer the policy of the client decides. Nothing is taken. Call it
+        each third of `max_hold`, so that a failed renewal can be repeated.
         """
         renewed = self._begin_renew()
         return renewed if isinstance(renewed, bool) else (await self._send(*renewed)).allowed
@@ -180,7 +180,7 @@ class AioSlot(_Held):
         await self._shielded(self._begin_commit(cost))
 
     async def cancel(self) -> None:
-        """End the request as one that cost nothing."""
+        """End the request at no cost."""
         await self.commit(0)
 
     async def _shielded(self, release: Release | None) -> None:
@@ -218,7 +218,7 @@ async def unless_cancelled(call: Coroutine[Any, Any, AioSlot]) -> AioSlot:
             if isinstance(slot, AioSlot):
                 await slot.release()
 
-        # The event loop has weak references to tasks alone.
+        # The event loop has only weak references to tasks.
         task = asyncio.ensure_future(release())
         _releasing.add(task)
         task.add_done_callback(_releasing.discard)

@@ -80,7 +80,7 @@ class Tidegate:
         `on_failure`: `"open"` allows requests that get no answer, `"closed"` denies them.
         `fallback`: limits that count such requests in this process; `on_failure` is for the others.
         `local_denials`: denials that are kept until their reset; 0 switches this off.
-        `local_denials_for`: seconds that one is kept at most.
+        `local_denials_for`: most seconds for which a denial is kept.
         `breaker_failures`: failures in a row after which calls to a server fail at once; 0 switches this off.
         `breaker_open`: seconds until another call is tried.
         `credentials`: of `grpc.ssl_channel_credentials`, for TLS and mTLS.
@@ -108,7 +108,7 @@ class Tidegate:
         self._options = options(connect_timeout, channel_options)
         self._clock = clock
         self._connections: dict[Server, _Connection] = {}
-        # When a call last found a server unavailable. gRPC reports the end of a connection later, from its own thread.
+        # When a call last found a server unavailable. gRPC's own thread reports the end of a connection only later.
         self._unavailable: dict[Server, float] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -321,7 +321,7 @@ class Tidegate:
         server.is_connected = connection.is_connected
 
     def _renew(self, server: Server, late: _Connection) -> None:
-        """Connect again to a name, whose servers that hang do not establish a connection."""
+        """Connect to a name again: a server that hangs does not establish a connection."""
         is_used = self._connections.get(server) is late
         if is_used and may_have_several_addresses(server.target) and late.renewals.begin(self._clock()):
             threading.Thread(target=self._replace, args=(server, late), daemon=True).start()
@@ -342,11 +342,11 @@ class Tidegate:
                 self._use(server, opened)
         late.renewals.ended(is_replaced, self._clock())
         if is_replaced:
-            # Calls in flight may be those of a server that answers.
+            # Calls in flight may be to a server that answers.
             self._closed.wait(IN_FLIGHT_MAX)
             late.channel.close()
         else:
-            # gRPC's thread that watches the channel raises if it is closed meanwhile.
+            # gRPC's thread that watches the channel raises if it is closed before.
             self._closed.wait(_REPORT_MAX)
             opened.channel.close()
 

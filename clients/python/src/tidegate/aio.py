@@ -79,7 +79,7 @@ class Tidegate:
         `on_failure`: `"open"` allows requests that get no answer, `"closed"` denies them.
         `fallback`: limits that count such requests in this process; `on_failure` is for the others.
         `local_denials`: denials that are kept until their reset; 0 switches this off.
-        `local_denials_for`: seconds that one is kept at most.
+        `local_denials_for`: most seconds for which a denial is kept.
         `breaker_failures`: failures in a row after which calls to a server fail at once; 0 switches this off.
         `breaker_open`: seconds until another call is tried.
         `credentials`: of `grpc.ssl_channel_credentials`, for TLS and mTLS.
@@ -315,7 +315,7 @@ class Tidegate:
         task.add_done_callback(self._tasks.discard)
 
     def _renew(self, server: Server, late: _Connection) -> None:
-        """Connect again to a name, whose servers that hang do not establish a connection."""
+        """Connect to a name again: a server that hangs does not establish a connection."""
         is_used = self._connections.get(asyncio.get_running_loop(), {}).get(server) is late
         if is_used and may_have_several_addresses(server.target) and late.renewals.begin(self._clock()):
             self._start(self._replace(server, late))
@@ -334,7 +334,7 @@ class Tidegate:
             pass
         finally:
             late.renewals.ended(is_replaced, self._clock())
-        # Calls in flight may be those of a server that answers.
+        # Calls in flight may be to a server that answers.
         await (late if is_replaced else opened).channel.close(IN_FLIGHT_MAX)
 
     def _connect(self) -> dict[Server, _Connection]:

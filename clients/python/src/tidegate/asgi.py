@@ -130,7 +130,7 @@ class Responding:
             raise
 
     def _fail(self) -> None:
-        """Note the status with which the server, or a handler of errors outside, responds to an exception."""
+        """Note the status of the response to an exception, by the server or an outer handler of errors."""
         if self.status is None:
             self.status = 500
 
@@ -145,7 +145,7 @@ class Responding:
 
 
 def mark(scope: Scope, decision: Decision) -> None:
-    """Set the headers of a decision in the request, instead of those of the client."""
+    """Set the headers of a decision in the request, instead of the client's."""
     if not decision.request_headers:
         return
     marks = encoded(decision.request_headers)

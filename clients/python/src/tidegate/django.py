@@ -38,7 +38,7 @@ from tidegate._engine import RateLimited
 from tidegate._guard import Cost, Counts, DeniedBody, Guard, Keys, Refusal, beside, environ_of, refusal_of
 from tidegate._slot import AioSlot, Slot
 
-#: Of the errors that Django answers with another status than 500.
+#: The errors that Django answers with a status other than 500.
 _STATUSES: Final = (
     (Http404, 404),
     (PermissionDenied, 403),
@@ -70,11 +70,11 @@ class DjangoRequest:
         """The path."""
         return str(self.native.path)
 
-    #: Django and WSGI servers do.
+    #: Django and WSGI servers join them.
     joins_headers = True
 
     def header(self, name: str) -> Sequence[str]:
-        """Return the value of a header; servers join repeated ones."""
+        """Return the value of a header; servers join repeated headers."""
         value = self.native.headers.get(name)
         return [] if value is None else [str(value)]
 
@@ -108,7 +108,7 @@ class RateLimitMiddleware:
         self._get_response = get_response
         self._is_async = iscoroutinefunction(get_response)
         if self._is_async:
-            # Django awaits what it takes for a coroutine function.
+            # Django awaits the result of a callable that it takes for a coroutine function.
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> Any:
@@ -117,7 +117,7 @@ class RateLimitMiddleware:
         return serve(request, self._get_response)
 
     def process_exception(self, _: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """Answer a call that a decorator limits, and that the view does not handle."""
+        """Answer a call that a decorator denies, and that the view does not handle."""
         refusal = refusal_of(exception.decision) if isinstance(exception, RateLimited) else None
         return None if refusal is None else _response(refusal)
 
@@ -194,7 +194,7 @@ class _Limited:
         try:
             response = await get_response(request)
         except BaseException as error:
-            # Also of a request that is cancelled because its client has gone.
+            # Even if the request is cancelled because its client has left.
             await asyncio.shield(sync_to_async(self._end, thread_sensitive=False)(outcome, _status_of(error)))
             raise
         return self._complete(response, outcome)
@@ -210,7 +210,7 @@ class _Limited:
         for name, value in beside(response.items(), self._guard.headers(slot.decision)).items():
             response[name] = value
         if self._guard.has_end(slot.decision):
-            # Django closes responses in threads, when they were sent or their client has gone.
+            # Django closes responses in threads, after they were sent or their client has left.
             _at_close(response, functools.partial(self._end, slot, response.status_code))
         return response
 
@@ -218,7 +218,7 @@ class _Limited:
 async def _in_thread(
     decide: Callable[[], Slot | Refusal | None], end: Callable[[Slot | AioSlot, int | None], None]
 ) -> Slot | Refusal | None:
-    """Decide in a thread; a task that is cancelled meanwhile keeps no slot."""
+    """Decide in a thread; a task that is cancelled before keeps no slot."""
     is_cancelled = threading.Event()
 
     def decided() -> Slot | Refusal | None:
@@ -241,13 +241,13 @@ def _prepare(request: HttpRequest, decision: Decision) -> None:
     request.rate_limit = decision  # type: ignore[attr-defined]
     if marks := environ_of(decision):
         request.META.update(marks)
-        # Read before by a key, and cached by Django.
+        # A key has read it before, and Django has cached it.
         request.__dict__.pop("headers", None)
 
 
 def _at_close(response: HttpResponseBase, end: Callable[[], None]) -> None:
     closed = when_over(response, end)
-    # A reference of the response to itself would keep it until the garbage collector finds it.
+    # A response with a reference to itself would stay until the garbage collector finds it.
     before: Callable[[], None] | None = response.__dict__.get("close")
     itself = weakref.ref(response)
 

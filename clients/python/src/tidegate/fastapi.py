@@ -20,7 +20,7 @@ from tidegate.keys import RequestInfo
 
 _logger = logging.getLogger("tidegate")
 
-#: Whether this FastAPI ends dependencies before the body of a response was sent.
+#: Whether this FastAPI ends dependencies before the body of a response is sent.
 _ENDS_EARLY = tuple(int(part) for part in fastapi.__version__.split(".")[:2]) < (0, 118)
 
 #: Where `RateLimitHeaders` finds the headers of a response.

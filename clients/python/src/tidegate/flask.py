@@ -38,7 +38,7 @@ class FlaskRequest:
         """The path."""
         return str(self.native.path)
 
-    #: WSGI servers do.
+    #: WSGI servers join them.
     joins_headers = True
 
     def header(self, name: str) -> Sequence[str]:
@@ -93,12 +93,12 @@ class RateLimit:
         return response
 
     def _teardown(self, _: BaseException | None) -> None:
-        # Of a request whose error the application does not handle.
+        # For a request whose error the application does not handle.
         for slot in self._taken():
             self._guard.end(self._client, slot, 500)
 
     def _taken(self) -> list[Slot]:
-        """Return the slots of the request that this extension holds, which it holds no longer."""
+        """Return the slots that this extension holds for the request, and stop holding them."""
         held = _held()
         own = [slot for extension, slot in held if extension is self]
         held[:] = [(extension, slot) for extension, slot in held if extension is not self]
@@ -136,7 +136,7 @@ def limit(
                 response = flask.make_response(call(*args, **kwargs))
             except BaseException:
                 slot.release()
-                # The application makes the response of an error, whose status counts.
+                # The application makes the response to an error, whose status counts.
                 flask.after_this_request(functools.partial(_complete, client=client, guard=guard, slot=slot))
                 raise
             return _complete(response, client=client, guard=guard, slot=slot)
@@ -158,7 +158,7 @@ def _admit(slot: Slot) -> None:
 
 
 def _complete(response: flask.Response, *, client: Tidegate, guard: Guard, slot: Slot) -> flask.Response:
-    """Add the headers of a decision, and end its request when the response is over: after its teardown."""
+    """Add the headers of a decision, and end its request after the response's teardown."""
     response.headers.update(beside(response.headers.items(), guard.headers(slot.decision)))
     if guard.has_end(slot.decision):
         end = functools.partial(guard.end, client, slot, response.status_code)

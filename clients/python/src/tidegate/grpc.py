@@ -31,7 +31,7 @@ else:
     _ServerInterceptor = grpc.ServerInterceptor
     _AioServerInterceptor = grpc.aio.ServerInterceptor
 
-# A handler or None; its stub is generic where the class is not, which generators of documentation evaluate.
+# A handler or None. Its stub is generic but its class is not, and documentation generators evaluate this.
 _Handler: TypeAlias = Any
 
 
@@ -119,7 +119,7 @@ class RateLimitInterceptor(_Interceptor, _ServerInterceptor):
 
     @contextlib.contextmanager
     def _admitted(self, method: str, context: grpc.ServicerContext) -> Iterator[Any]:
-        """Hold the slots of a call until its handler has ended, also if its client leaves before."""
+        """Hold the slots of a call until its handler has ended, even if its client leaves before."""
         outcome = self._guard.decide(self._client, GrpcRequest(method, context))
         if isinstance(outcome, Refusal):
             self._refuse(outcome, context)
@@ -217,7 +217,7 @@ class _Entry(NamedTuple):
 
 
 class _Marked:
-    """The context of a call, whose metadata has the marks of a rule instead of what the client sent by their names."""
+    """The context of a call, with a rule's marks in its metadata instead of the client's values of the same names."""
 
     def __init__(self, context: Any, decision: Decision) -> None:
         self._context = context

@@ -118,13 +118,13 @@ def header(name: str, *, entry: str, missing: Missing) -> Key:
 
 
 def _utf_8(value: str) -> str:
-    """Return a text whose characters are bytes, as frameworks read headers, as UTF-8; other bytes as surrogates."""
+    """Return a text whose characters are bytes, as frameworks read headers, as UTF-8; other bytes become surrogates."""
     if value.isascii():
         return value
     try:
         return value.encode("latin-1").decode(errors="surrogateescape")
     except UnicodeEncodeError:
-        # More than bytes: the framework has decoded it.
+        # Not only bytes: the framework has decoded it.
         return value
 
 
@@ -175,7 +175,7 @@ def address_of(peer: str | None, forwarded_for: Sequence[str], trusted_proxies: 
     if trusted_proxies == 0:
         return None if peer is None else normalized(peer)
     written = [address for line in forwarded_for for address in line.split(",")]
-    # Each trusted proxy has appended the address it saw; what stands left of them came from the client.
+    # Each trusted proxy has appended the address it saw; the client wrote everything left of these.
     return normalized(written[-trusted_proxies]) if len(written) >= trusted_proxies else None
 
 

@@ -24,7 +24,7 @@ from tidegate._limit import Limit
 
 _NANOS = 1_000_000_000
 
-#: How a limit counts: as the rules of the server have it.
+#: The algorithm of a limit, as in the rules of the server.
 Algorithm: TypeAlias = Literal["token_bucket", "fixed_window"]
 
 #: Entries of a descriptor, its hits, and whether these are given back.
@@ -32,7 +32,7 @@ Part: TypeAlias = tuple[Sequence[tuple[str, str]], int, bool]
 
 
 class LocalLimit:
-    """A limit of each combination of values that descriptors with these keys have."""
+    """A limit for each combination of values of descriptors with these keys."""
 
     __slots__ = ("algorithm", "keys", "limit", "per_ns", "requests")
 
@@ -45,7 +45,7 @@ class LocalLimit:
         algorithm: Algorithm = "token_bucket",
         name: str = "",
     ) -> None:
-        """Create a limit of so many requests in `per` seconds."""
+        """Create a limit of `requests` in `per` seconds."""
         #: The keys of a descriptor's entries, in order.
         self.keys = tuple(keys)
         #: Hits that fit into a window, or into the bucket.
@@ -64,7 +64,7 @@ class LocalLimit:
 
 
 class _Counter:
-    """What was used of a limit, in units of one hit times `per_ns`, so that a bucket refills exactly."""
+    """Hits used of a limit, in units of one hit times `per_ns`, so that a bucket refills exactly."""
 
     __slots__ = ("at_ns", "used")
 
@@ -73,7 +73,7 @@ class _Counter:
         self.used = 0
 
     def advance(self, limit: LocalLimit, now_ns: int) -> None:
-        """Let time pass: a bucket refills, a window ends."""
+        """Apply the time since the last use: a bucket refills, a window ends."""
         if limit.algorithm == "token_bucket":
             self.used = max(0, self.used - max(0, now_ns - self.at_ns) * limit.requests)
         elif now_ns // limit.per_ns != self.at_ns // limit.per_ns:
@@ -81,7 +81,7 @@ class _Counter:
         self.at_ns = max(self.at_ns, now_ns)
 
     def status(self, limit: LocalLimit, cost: int, *, over: bool) -> Status:
-        """Return the status: the wait of such a request over the limit, else the time until the limit is free."""
+        """Return the status: the wait of such a request over the limit, or the time until the limit is free."""
         per_ns = limit.per_ns
         remaining = (limit.requests * per_ns - self.used) // per_ns
         excess = self.used + (cost - limit.requests) * per_ns if over else self.used
@@ -93,7 +93,7 @@ class _Counter:
 
 
 class LocalLimits:
-    """Counts requests in this process, all or nothing. It may be used by several threads."""
+    """Counts requests in this process, all or nothing. Several threads may use it."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class LocalLimits:
         counters_max: int = 100_000,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Create the limits; `clock` is Unix nanoseconds. The least recently used counter makes room."""
+        """Create the limits; `clock` is Unix nanoseconds. Beyond the maximum the least recently used counter is dropped."""
         self._limits = tuple(limits)
         self._max = counters_max
         self._clock = clock

@@ -55,13 +55,13 @@ def admitted(
     ticket: str | None = None,
     ticket_cost: int = 1,
 ) -> Decision:
-    """Return an admission under a limit of so many requests a minute; with a `ticket` it holds so many hits."""
+    """Return an admission by a limit of `limit` requests a minute; with a `ticket` it holds `ticket_cost` hits."""
     status = Status(False, Limit(limit, "minute", rule), remaining, int(reset_after * _NANOS))
     return Decision(True, Reason.DECIDED, [status], ticket=ticket, ticket_cost=ticket_cost)
 
 
 def denied(*, retry_after: float | None = 60.0, limit: int = 100, rule: str = "", body: bytes = b"") -> Decision:
-    """Return a denial by a limit of so many requests a minute."""
+    """Return a denial by a limit of `limit` requests a minute."""
     wait = None if retry_after is None else int(retry_after * _NANOS)
     return Decision(False, Reason.DECIDED, [Status(True, Limit(limit, "minute", rule), 0, wait)], body=body)
 

@@ -45,7 +45,7 @@ fn application(reached: Arc<Notify>) -> Router {
 }
 
 async fn raise() {
-    // Without the message of the hook, which is for tests that fail.
+    // Without the hook's message, which is for failing tests.
     std::panic::resume_unwind(Box::new("of the handler"));
 }
 

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }
 
-/// Returns a test for each case of a file; cases that need what no client has are left out.
+/// Returns a test for each case of a file, except cases that need features of no client.
 fn trials(group: &str, text: &str, check: fn(&Value)) -> Vec<Trial> {
     let file: Value = serde_json::from_str(text).expect("JSON");
     let cases = file.get("cases").or_else(|| file.get("scenarios")).expect("cases");
@@ -225,7 +225,7 @@ async fn slots(case: &Value) {
             ("cancel", Some(_)) => slots.remove(name).expect("it was found").cancel().await,
             ("release", Some(_)) => slots.remove(name).expect("it was found").release().await,
             ("end", Some(_)) => drop(slots.remove(name)),
-            // Released by value: nothing is left to be released or renewed again.
+            // A release consumes the slot: nothing is left to release or renew.
             ("release" | "commit" | "cancel" | "end", None) => {}
             ("renew", None) => assert!(expected["held"] == false, "step {number}"),
             ("peek", _) => {

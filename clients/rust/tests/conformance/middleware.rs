@@ -65,7 +65,7 @@ struct Response {
     body: String,
 }
 
-/// Sends a request; a character of a header is the byte of its number.
+/// Sends a request; each character of a header is one byte.
 async fn exchange(address: &str, headers: &[Value]) -> Response {
     let mut request = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n".to_vec();
     for header in headers {

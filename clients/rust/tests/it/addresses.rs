@@ -1,4 +1,4 @@
-//! Several addresses, one of which does not answer.
+//! Several addresses, of which one does not answer.
 
 use crate::servers::{misbehaving, serve};
 use std::time::{Duration, Instant};
@@ -32,13 +32,13 @@ async fn one_frozen_server_of_two_fails_at_most_five_decisions() {
         }
     }
     let elapsed = last.expect("a failure").duration_since(first.expect("a failure"));
-    // One more than the breaker's for a call that the loaded machine delays.
+    // The breaker's failures, and one for a call that a loaded machine delays.
     assert!((1..=6).contains(&failures), "{failures} decisions failed");
     assert!(elapsed < Duration::from_secs(2), "{elapsed:?}");
     let before = limit().await.remaining;
     frozen.signal("CONT");
     let deadline = Instant::now() + Duration::from_secs(20);
-    // Each server counts for itself: the one that runs again has counted less.
+    // Each server counts for itself: the restarted server has counted less.
     while limit().await.remaining <= before {
         assert!(Instant::now() < deadline, "the server that runs again is not used");
     }

@@ -117,7 +117,7 @@ async fn an_end_has_the_actual_cost_or_else_the_estimate_also_if_its_call_is_dro
 
 type Answer = fn(Request<Empty<bytes::Bytes>>) -> http::Result<Response<Empty<bytes::Bytes>>>;
 
-/// A service of a function.
+/// A service made of a function.
 #[derive(Clone)]
 struct Application(Answer);
 

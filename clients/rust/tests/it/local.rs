@@ -29,7 +29,7 @@ impl Chance {
     }
 }
 
-/// What is compared of a decision.
+/// The compared parts of a decision.
 fn seen(decision: &Decision, has_resets: bool) -> String {
     let statuses = decision.statuses.iter().map(|status| {
         let name = status.limit.as_ref().map(|limit| limit.name.clone());

@@ -1,4 +1,4 @@
-//! Calls without a decision, whatever stands in place of the server; dead addresses; calls that are given up; what the layer adds.
+//! Calls without a decision, whatever responds instead of the server; dead addresses; cancelled calls; additions by the layer.
 
 use crate::servers::{serve, serve_on};
 use axum::{Router, body::Body, extract::Path, http::StatusCode, routing::get};
@@ -25,7 +25,7 @@ fn client(address: &str) -> Builder {
     Tidegate::builder(address).domain("d").timeout(Duration::from_secs(5)).local_denials(0)
 }
 
-/// A server of HTTP/2 that responds to each request with a status and, of gRPC, a `grpc-status`.
+/// An HTTP/2 server that responds to each request with a status and, for gRPC, a `grpc-status`.
 async fn responding(status: u16, grpc_status: Option<&'static str>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
@@ -87,7 +87,7 @@ async fn a_connection_that_breaks_is_unavailable() {
     assert_eq!(decision.error, Some("UNAVAILABLE"), "{decision:?}");
 }
 
-/// Makes an address dead: nothing listens, its kernel drops each SYN, or it accepts and nothing else happens.
+/// Makes an address dead: nothing listens, its kernel drops each SYN, or it accepts and stays silent.
 async fn dead(kind: &str, address: &str) -> Vec<Box<dyn std::any::Any + Send>> {
     let mut kept: Vec<Box<dyn std::any::Any + Send>> = Vec::new();
     if kind == "hangs" {
@@ -97,7 +97,7 @@ async fn dead(kind: &str, address: &str) -> Vec<Box<dyn std::any::Any + Send>> {
         let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
         socket.bind(address.parse().expect("an address")).expect("a port");
         kept.push(Box::new(socket.listen(1).expect("it listens")));
-        // What nobody accepts fills the queue.
+        // Connections that nobody accepts fill the queue.
         while let Ok(Ok(stream)) =
             tokio::time::timeout(Duration::from_millis(300), TcpStream::connect(address)).await
         {
@@ -317,7 +317,7 @@ async fn an_upgraded_connection_may_hold_the_slot_of_its_request() {
     assert_eq!(calls.lock().expect("no panic").len(), 2, "the slot is released");
 }
 
-/// A service of a function.
+/// A service made of a function.
 fn tower_service_fn<F>(function: F) -> ServiceFn<F> {
     ServiceFn(function)
 }

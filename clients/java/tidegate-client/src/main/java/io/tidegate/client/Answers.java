@@ -14,7 +14,7 @@ import org.jspecify.annotations.Nullable;
 /** Conversion of answers to decisions. */
 final class Answers {
   /**
-   * Errors of the caller or of the configuration. Thrown, since failing open would otherwise let an
+   * Errors of the caller or of the configuration. They are thrown: failing open would let an
    * overlong key pass every limit.
    */
   static final Set<Code> REJECTED = Set.of(Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE);
@@ -44,7 +44,7 @@ final class Answers {
     return slot == null || !slot.hasStringValue() ? null : slot.getStringValue();
   }
 
-  /** Hits of the largest of them. */
+  /** Hits of the largest slot or estimate. */
   private static long ticketCost(RateLimitResponse response) {
     Value cost = response.getDynamicMetadata().getFieldsMap().get("cost");
     return cost == null ? 1 : Math.max((long) cost.getNumberValue(), 1);

@@ -1,11 +1,11 @@
 package io.tidegate.client;
 
 /**
- * Opens after so many failures in a row, and lets one call through each time it has been open for
- * long enough. Failures of calls that overlap count as one: a pause of this process, or a burst
- * that the server answers late, says no more than one late call does. While another address is in
- * use, one failure is enough if no call was answered for a quarter of a second: few calls would
- * otherwise need long to find a server that hangs. Time is an argument, in monotonic nanoseconds.
+ * Opens after the maximum number of failures in a row. Once it has been open for the set time, it
+ * lets one call through. Failures of overlapping calls count as one: a pause of this process, or a
+ * burst that the server answers late, proves no more than one late call. While another address is
+ * in use, one failure is enough if no call was answered for a quarter of a second: otherwise few
+ * calls would take long to find a server that hangs. Time is an argument, in monotonic nanoseconds.
  * Thread-safe.
  */
 final class Breaker {
@@ -14,7 +14,7 @@ final class Breaker {
     /** Not permitted: the breaker is open. */
     NONE,
     CALL,
-    /** The one call that finds out whether the server answers again. */
+    /** The one call that tests whether the server answers again. */
     PROBE
   }
 
@@ -30,7 +30,7 @@ final class Breaker {
   /** Read without the lock by calls that begin. */
   private volatile boolean isOpen;
 
-  /** Whether a call was answered, and the time when the last one of them had been sent. */
+  /** Whether a call was answered, and the time at which the last answered call was sent. */
   private volatile boolean wasAnswered;
 
   private volatile long answeredNanos;

@@ -3,7 +3,7 @@ package io.tidegate.client;
 import java.util.List;
 
 /**
- * A call, as a fake client has it; see {@link Tidegate#fake}.
+ * A call to a fake client; see {@link Tidegate#fake}.
  *
  * @param domain the domain
  * @param descriptors the descriptors

@@ -28,7 +28,7 @@ public final class CallOptions {
   }
 
   /**
-   * Returns options with so many hits to take or to give back.
+   * Returns options with this number of hits to take or to give back.
    *
    * @param hits 0 or more
    * @return the options
@@ -48,7 +48,7 @@ public final class CallOptions {
   }
 
   /**
-   * Returns options with another decision for the case that no answer arrives.
+   * Returns options with another decision for requests without an answer.
    *
    * @param policy the policy
    * @return the options
@@ -58,7 +58,7 @@ public final class CallOptions {
   }
 
   /**
-   * Returns options with another time until the server is considered not to answer.
+   * Returns options with another time until an answer counts as missing.
    *
    * @param time more than zero
    * @return the options
@@ -68,7 +68,7 @@ public final class CallOptions {
   }
 
   /**
-   * Returns options that use kept denials, as is the default, or do not.
+   * Returns options that use kept denials, as by default, or do not.
    *
    * @param used whether a kept denial may decide, and a denial is kept
    * @return the options

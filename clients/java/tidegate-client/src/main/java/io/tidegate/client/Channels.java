@@ -14,18 +14,17 @@ import java.util.regex.Pattern;
 import org.jspecify.annotations.Nullable;
 
 /**
- * The addresses of a client, each with a channel of its own, which verifies the server by the name
- * of its address, and with a breaker. Calls use those in turn that are connected and whose breaker
- * is closed. Thread-safe.
+ * The addresses of a client, each with its own breaker and its own channel, which verifies the
+ * server by the name of its address. Calls take turns among connected addresses whose breaker is
+ * closed. Thread-safe.
  */
 final class Channels {
   /** A scheme of gRPC: {@code dns:///name}, {@code unix:/path}. */
   private static final Pattern TARGET = Pattern.compile("[a-z][a-z0-9+.-]*:(//.*|/.*)|dns:.*");
 
   /**
-   * Connections to all addresses of a name. One that fails most of its calls, but accepts
-   * connections, is left out for a minute. It needs three calls in half a second, of which half
-   * fail.
+   * Connections to all addresses of a name. An address that accepts connections but fails most
+   * calls is left out for a minute. That takes three calls in half a second, half of which fail.
    */
   private static final Map<String, ?> SERVICE_CONFIG =
       Map.of(

@@ -21,7 +21,7 @@ import org.jspecify.annotations.Nullable;
  * decides. Thread-safe.
  */
 final class Decider {
-  /** Least time between two attempts to connect that failed calls cause. */
+  /** Least time between two attempts to connect after failed calls. */
   private static final long RECONNECT_NANOS = 100_000_000L;
 
   private final Channels channels;
@@ -41,7 +41,7 @@ final class Decider {
 
   private volatile boolean isClosed;
 
-  /** Whether a call has ended: the first one opens the connection. */
+  /** Whether a call has ended: the first call opens the connection. */
   private volatile boolean isWarm;
 
   /** Code and message of the last failure. */
@@ -49,7 +49,7 @@ final class Decider {
 
   Decider(TidegateBuilder builder) {
     List<ClientInterceptor> interceptors = new ArrayList<>();
-    // The last one is called first.
+    // The last interceptor is called first.
     interceptors.add(RateLimitCalls.metadata(List.copyOf(builder.metadata)));
     interceptors.addAll(builder.interceptors);
     this.channels = new Channels(builder, interceptors);
@@ -127,9 +127,7 @@ final class Decider {
       return chosen().address().calls;
     }
 
-    /**
-     * Chooses another address after one that refused the connection; returns whether there is one.
-     */
+    /** Chooses another address after a refused connection; returns whether there is one. */
     boolean choosesAnother(Throwable failure) {
       if (!RateLimitCalls.isRefused(RateLimitCalls.statusOf(failure))
           || ++refusals >= channels.size()) {
@@ -263,8 +261,8 @@ final class Decider {
   }
 
   /**
-   * Sends a peek to an address whose breaker is open, while calls use others: so that no call is
-   * lost to find out whether the server answers again.
+   * Sends a peek to an address whose breaker is open, while calls use others: no user's call is
+   * lost to test whether the server answers again.
    */
   private void probe(Channels.Address address, Request request) {
     long sentNanos = clock.getAsLong();

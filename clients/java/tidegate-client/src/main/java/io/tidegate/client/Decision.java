@@ -39,7 +39,7 @@ public final class Decision {
     this(allowed, reason, statuses, additions, Duration.ZERO);
   }
 
-  /** A decision whose statuses were true so long ago. */
+  /** A decision whose statuses were true {@code elapsed} ago. */
   private Decision(
       boolean allowed,
       Reason reason,
@@ -167,7 +167,7 @@ public final class Decision {
     return new Decision(allowed, reason, statuses, more, elapsed);
   }
 
-  /** Returns the same denial so much later, as decided locally. */
+  /** Returns the same denial as of a later time, as decided locally. */
   Decision after(Duration time) {
     return new Decision(false, Reason.DENIED_LOCALLY, statuses, additions, time);
   }
@@ -231,26 +231,26 @@ public final class Decision {
 
   /**
    * {@return why no answer arrived: the name of a gRPC status code, or {@code BREAKER_OPEN}; empty
-   * if one did}
+   * if an answer arrived}
    */
   public Optional<String> error() {
     return Optional.ofNullable(additions.error());
   }
 
   /**
-   * {@return the cause of a missing answer in words, such as a refused connection; empty if one
-   * arrived}
+   * {@return the cause of a missing answer in words, such as a refused connection; empty if an
+   * answer arrived}
    */
   public Optional<String> errorMessage() {
     return Optional.ofNullable(additions.errorMessage());
   }
 
-  /** {@return what names the slots and estimates that the request holds; empty if it holds none} */
+  /** {@return the name of the slots and estimates of the request; empty if it holds none} */
   public Optional<String> ticket() {
     return Optional.ofNullable(additions.ticket());
   }
 
-  /** {@return hits of the largest slot or estimate of the ticket; 1 without one} */
+  /** {@return hits of the largest slot or estimate of the ticket; 1 without a ticket} */
   public long ticketCost() {
     return additions.ticketCost();
   }
@@ -267,10 +267,7 @@ public final class Decision {
         : additions.responseHeaders().stream().map(one -> one.after(elapsed)).toList();
   }
 
-  /**
-   * Whether the request is over a limit that marks it instead of denying it, which its client must
-   * not learn.
-   */
+  /** Whether a limit marks the request instead of denying it. The client must not learn that. */
   boolean isMarked() {
     return allowed && !additions.requestHeaders().isEmpty();
   }
@@ -334,8 +331,8 @@ public final class Decision {
   }
 
   /**
-   * The status that denies for the longest time, of quotas the one that does for the shortest: the
-   * request is admitted when the first of them resets.
+   * The denying status with the longest wait. Of denying quotas, only the quota with the shortest
+   * wait counts: the request is admitted when the first quota resets.
    */
   private static @Nullable Status longestDenial(List<Status> denying) {
     Status quota = null;
@@ -357,7 +354,7 @@ public final class Decision {
     return longest;
   }
 
-  /** Compares waits; an absent one is longer than any. */
+  /** Compares waits; an absent wait is longer than any. */
   static boolean isLonger(@Nullable Duration wait, @Nullable Duration than) {
     return than != null && (wait == null || wait.compareTo(than) > 0);
   }

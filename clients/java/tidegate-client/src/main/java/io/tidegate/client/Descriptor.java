@@ -44,7 +44,7 @@ public final class Descriptor {
   }
 
   /**
-   * Returns a descriptor with another entry behind the others.
+   * Returns a descriptor with one more entry, after the others.
    *
    * @param key the entry's key, as in the rules
    * @param value the entry's value
@@ -57,7 +57,7 @@ public final class Descriptor {
   }
 
   /**
-   * Returns a descriptor with hits of its own, instead of those of the call.
+   * Returns a descriptor with its own hits, instead of those of the call.
    *
    * @param hits 0 or more
    * @return the descriptor
@@ -78,7 +78,7 @@ public final class Descriptor {
   }
 
   /**
-   * Returns a descriptor with a limit of its own, instead of the rule's.
+   * Returns a descriptor with its own limit, instead of the rule's.
    *
    * @param requests hits that fit into one unit
    * @param unit {@code second}, {@code minute}, {@code hour}, {@code day}, {@code month} or {@code
@@ -98,7 +98,8 @@ public final class Descriptor {
   }
 
   /**
-   * Returns a descriptor whose hits are given back, in a request that takes hits of others.
+   * Returns a descriptor whose hits are given back, in a request that takes hits of other
+   * descriptors.
    *
    * @return the descriptor
    */
@@ -123,7 +124,7 @@ public final class Descriptor {
     return givesBack;
   }
 
-  /** Compares entries and limit: what identifies a request beside its costs. */
+  /** Compares entries and limit: the identity of a request apart from its costs. */
   boolean hasIdentityOf(Descriptor other) {
     return entries.equals(other.entries) && Objects.equals(limit, other.limit);
   }

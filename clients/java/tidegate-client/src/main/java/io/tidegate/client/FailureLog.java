@@ -4,7 +4,7 @@ import java.lang.System.Logger.Level;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * Logs that calls fail, and that they are answered again: the first failure, then one record a
+ * Logs failing calls, and that calls are answered again: the first failure, then one record a
  * minute. Thread-safe.
  */
 final class FailureLog {
@@ -23,7 +23,7 @@ final class FailureLog {
 
   private boolean hasRefused;
 
-  /** Logs a decision without an answer, if that is due. */
+  /** Logs a decision without an answer, if a record is due. */
   void failed(Decision decision, long nowNanos) {
     long failures;
     synchronized (this) {
@@ -46,7 +46,7 @@ final class FailureLog {
                 failures));
   }
 
-  /** Logs that the server refuses a request itself, if that is due. */
+  /** Logs that the server refuses a request itself, if a record is due. */
   void refused(RequestException refusal, long nowNanos) {
     synchronized (this) {
       if (hasRefused && nowNanos - refusedNanos < EVERY_NANOS) {
@@ -61,7 +61,7 @@ final class FailureLog {
             .formatted(refusal.getMessage()));
   }
 
-  /** Logs an answer, if it is the first one after failures. */
+  /** Logs an answer, if it is the first after failures. */
   void ended() {
     if (isFailing.get() && isFailing.getAndSet(false)) {
       long failures;

@@ -16,7 +16,7 @@ public record Header(String name, String value) {
   /** The time until a reset in a RateLimit header. */
   private static final Pattern RESET = Pattern.compile(";t=([0-9]{1,18})");
 
-  /** The header so much later, if it is a time until a reset. */
+  /** The header as of a later time, if it is a time until a reset. */
   Header after(Duration elapsed) {
     return switch (name.toLowerCase(Locale.ROOT)) {
       case "retry-after", "ratelimit-reset", "x-ratelimit-reset" ->

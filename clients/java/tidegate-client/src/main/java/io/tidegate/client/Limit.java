@@ -69,7 +69,7 @@ public record Limit(long requests, String unit, String name, @Nullable Duration 
     return window == null ? Long.toString(requests) : requests + "-per-" + text(window);
   }
 
-  /** A window in the largest unit in which it is a whole number. */
+  /** A window as a whole number of the largest possible unit. */
   private static String text(Duration window) {
     long nanos = window.toNanos();
     Scale scale = Scale.NS;

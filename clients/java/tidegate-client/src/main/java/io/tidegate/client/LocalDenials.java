@@ -8,12 +8,12 @@ import java.util.Set;
 import org.jspecify.annotations.Nullable;
 
 /**
- * Keeps denials until their reset, but no longer than a bound; the least recently used one makes
- * room. Thread-safe.
+ * Keeps denials until their reset, but no longer than a bound. When it is full, the least recently
+ * used denial is dropped. Thread-safe.
  *
- * <p>Invariant: a kept denial decides only requests that the server would deny as well, as long as
- * nothing else ends the denial: a reset, an override, other rules, hits that another process gives
- * back. The bound is for these.
+ * <p>Invariant: a kept denial decides only requests that the server would deny too, unless
+ * something ends the denial early: a reset, an override, other rules, hits that another process
+ * gives back. The bound limits how long that goes unnoticed.
  */
 final class LocalDenials {
   private record Kept(Request request, Decision decision, long sentNanos, long waitNanos) {}
@@ -57,7 +57,7 @@ final class LocalDenials {
         return null;
       }
     }
-    // A smaller request may fit where a larger one does not.
+    // A smaller request may fit where a larger request does not.
     if (request.givesBack() || !request.costsAtLeast(found.request)) {
       return null;
     }
@@ -67,7 +67,7 @@ final class LocalDenials {
   /** Keeps a denial, until its reset at most, counted from the moment its call was sent. */
   void keep(Request request, Decision decision, long sentNanos) {
     Duration wait = decision.retryAfter().orElse(Duration.ZERO);
-    // A request of 0 hits is denied where one hit is: its denial does not hold for itself.
+    // A request of 0 hits is denied if one hit does not fit: the denial does not apply to 0 hits.
     if (wait.isZero() || request.givesBack() || request.hasZeroCost()) {
       return;
     }
@@ -97,7 +97,7 @@ final class LocalDenials {
     }
   }
 
-  /** Nanoseconds of a duration; about 292 years at most, as long as the clock is. */
+  /** Nanoseconds of a duration, at most about 292 years, the range of the clock. */
   static long saturatedNanos(Duration duration) {
     return duration.getSeconds() >= Long.MAX_VALUE / 1_000_000_000L
         ? Long.MAX_VALUE

@@ -6,7 +6,7 @@ import java.util.List;
 /**
  * A limit that is counted in this process: for requests without an answer ({@link
  * TidegateBuilder#fallback}), and in tests of applications ({@link Tidegate#counting}). It counts
- * by the algorithm of the server, exactly, and knows nothing of other processes.
+ * exactly, by the algorithm of the server, and does not include other processes.
  *
  * @param keys the keys of a descriptor's entries, in order: each combination of values has a
  *     counter

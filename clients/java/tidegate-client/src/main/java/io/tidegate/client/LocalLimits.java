@@ -11,7 +11,7 @@ import org.jspecify.annotations.Nullable;
 
 /** Counts requests in this process, all or nothing. Thread-safe. */
 final class LocalLimits {
-  /** Number of counters; the least recently used one makes room. */
+  /** Number of counters; beyond it the least recently used counter is dropped. */
   private static final int COUNTERS_MAX = 100_000;
 
   private final List<LocalLimit> limits;
@@ -30,7 +30,7 @@ final class LocalLimits {
     this.unixNanos = unixNanos;
   }
 
-  /** What was used, in units of one hit times the window, so that a bucket refills exactly. */
+  /** Hits used, in units of one hit times the window, so that a bucket refills exactly. */
   private static final class Counter {
     final LocalLimit limit;
     final BigInteger perNanos;
@@ -45,7 +45,7 @@ final class LocalLimits {
       this.atNanos = atNanos;
     }
 
-    /** Lets time pass: a bucket refills, a window ends. */
+    /** Applies the time since the last use: a bucket refills, a window ends. */
     void advance(long nowNanos) {
       if (limit.fixedWindow()) {
         long per = perNanos.longValue();
@@ -64,7 +64,7 @@ final class LocalLimits {
       return new BigInteger(Long.toUnsignedString(hits)).multiply(perNanos);
     }
 
-    /** By how much so many more hits exceed the limit; negative if they fit. */
+    /** By how much {@code hits} more hits exceed the limit; negative if they fit. */
     BigInteger excess(long hits) {
       return used.add(units(hits)).subtract(requests.multiply(perNanos));
     }
@@ -75,7 +75,7 @@ final class LocalLimits {
       return new Status(isOver, shown, remaining, resetAfter(hits, isOver));
     }
 
-    /** The wait of such a request over the limit, else the time until the whole limit is free. */
+    /** The wait of such a request over the limit, or the time until the whole limit is free. */
     private @Nullable Duration resetAfter(long hits, boolean isOver) {
       if (isOver && Long.compareUnsigned(hits, limit.requests()) > 0) {
         return null;
@@ -125,7 +125,7 @@ final class LocalLimits {
     return new Decision(allowed, Reason.DECIDED, statuses, Decision.Additions.NONE);
   }
 
-  /** Hits that have to fit: one of a peek. */
+  /** Hits that have to fit: one for a peek. */
   private static long hitsOf(Call call, int index) {
     long cost = call.costs().get(index);
     return cost == 0 ? 1 : cost;

@@ -1,6 +1,6 @@
 package io.tidegate.client;
 
-/** The decision about requests for which no answer arrives. */
+/** The decision on requests without an answer. */
 public enum OnFailure {
   /** Allow them: {@link Reason#FAILED_OPEN}. */
   OPEN,

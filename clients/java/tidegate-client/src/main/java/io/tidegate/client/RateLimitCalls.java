@@ -39,10 +39,10 @@ final class RateLimitCalls {
   private static final Metadata.Key<String> PRECISION =
       Metadata.Key.of("tidegate-precision", Metadata.ASCII_STRING_MARSHALLER);
 
-  /** Milliseconds within which a new channel is connected, or given up. */
+  /** Milliseconds within which a new channel has to connect. */
   private static final long OPENED_MAX_MILLIS = 5_000;
 
-  /** Milliseconds until a channel is closed, within which each call that chose it has begun. */
+  /** Milliseconds until a replaced channel is closed: each call that chose it has begun by then. */
   private static final long BEGUN_MAX_MILLIS = 1_000;
 
   private final Supplier<ManagedChannel> open;
@@ -52,7 +52,7 @@ final class RateLimitCalls {
 
   private volatile ManagedChannel channel;
 
-  /** The channel that is to replace the other; guarded by this. */
+  /** The channel that will replace the other; guarded by this. */
   private @Nullable ManagedChannel opening;
 
   /** Guarded by this. */
@@ -85,9 +85,7 @@ final class RateLimitCalls {
     };
   }
 
-  /**
-   * The metadata as a source completes it, or as it is if that throws: the call needs no source.
-   */
+  /** Lets a source complete the metadata; the metadata is unchanged if that throws. */
   private static Metadata completed(Metadata headers, Consumer<Metadata> source) {
     Metadata copy = new Metadata();
     copy.merge(headers);
@@ -120,16 +118,14 @@ final class RateLimitCalls {
     return CallOptions.DEFAULT.withDeadlineAfter(timeout.toNanos(), TimeUnit.NANOSECONDS);
   }
 
-  /**
-   * Connects at once where gRPC would wait for longer: up to two minutes after several attempts.
-   */
+  /** Connects at once where gRPC would wait: up to two minutes after several attempts. */
   void reconnect() {
     channel.resetConnectBackoff();
   }
 
   /**
-   * Connects again to a name, whose servers that hang do not establish a connection. The channel is
-   * replaced as soon as another one is connected.
+   * Connects to a name again: a server that hangs does not establish a connection. The channel is
+   * replaced once another is connected.
    */
   void renew() {
     if (renewals == null || !renewals.begin(System.nanoTime())) {
@@ -164,7 +160,7 @@ final class RateLimitCalls {
     ManagedChannel left = isReady ? channel : opened;
     channel = isReady ? opened : channel;
     own.ended(isReady, System.nanoTime());
-    // Calls in flight go on: they may be those of a server that answers.
+    // Calls in flight continue: they may be to a server that answers.
     later(BEGUN_MAX_MILLIS, left::shutdown);
   }
 
@@ -215,7 +211,10 @@ final class RateLimitCalls {
     return message.toString();
   }
 
-  /** Appends the first line of a text, unless it is there already. Others list Netty's handlers. */
+  /**
+   * Appends the first line of a text, unless it is there already. Later lines list Netty's
+   * handlers.
+   */
   private static void append(StringBuilder message, @Nullable String text) {
     String line = text == null ? "" : text.lines().findFirst().orElse("");
     if (message.indexOf(line) < 0) {

@@ -1,10 +1,9 @@
 package io.tidegate.client;
 
 /**
- * Permits one renewal of a connection at a time, and from one to the next a second, which doubles
- * up to a minute. A server that hangs costs one renewal. Those that answer late also on new
- * connections are not burdened with more. Time is an argument, in monotonic nanoseconds.
- * Thread-safe.
+ * Permits one renewal of a connection at a time. The next is permitted after a second, which
+ * doubles up to a minute. A server that hangs costs one renewal; servers that answer late on new
+ * connections too get no further load. Time is an argument, in monotonic nanoseconds. Thread-safe.
  */
 final class Renewals {
   private static final long LEAST_NANOS = 1_000_000_000L;

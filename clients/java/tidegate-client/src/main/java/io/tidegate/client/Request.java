@@ -14,8 +14,8 @@ import java.util.Map;
 /**
  * One request: its message, and its identity among kept denials.
  *
- * <p>Two requests are equal if domain, entries and limits are; costs are compared by the keeper of
- * denials.
+ * <p>Requests are equal if their domain, entries and limits are; the keeper of denials compares
+ * their costs.
  */
 final class Request {
   private final String domain;
@@ -62,7 +62,7 @@ final class Request {
     this.givesBack = anyGivesBack;
   }
 
-  /** Refuses texts that UTF-8 cannot have, which protobuf would change: lone surrogates. */
+  /** Refuses texts with lone surrogates, which UTF-8 cannot have and protobuf would change. */
   private static void checkText(String text, String name) {
     for (int index = 0; index < text.length(); index++) {
       if (!Character.isSurrogate(text.charAt(index))) {
@@ -109,12 +109,12 @@ final class Request {
     return ByteString.copyFrom(bytes.toByteArray());
   }
 
-  /** The request as fake clients have it. */
+  /** The request as fake clients receive it. */
   Call call() {
     return new Call(domain, descriptors, Arrays.stream(costs).boxed().toList(), givesBack);
   }
 
-  /** The message of the same descriptors that takes nothing. */
+  /** A message with the same descriptors that takes nothing. */
   RateLimitRequest peekMessage() {
     RateLimitRequest.Builder message = message().toBuilder();
     message

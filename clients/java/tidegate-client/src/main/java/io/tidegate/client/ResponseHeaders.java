@@ -26,7 +26,7 @@ final class ResponseHeaders {
       Collection<Status> shown =
           decision.allowed() ? applying : distinct(Decision.denying(statuses));
       if (!shown.isEmpty()) {
-        // The reset of an admission is no `t`, but the time until the whole limit is free.
+        // An admission has no `t`: its reset is the time until the whole limit is free.
         headers.put(
             "RateLimit",
             join(
@@ -95,7 +95,7 @@ final class ResponseHeaders {
 
   private static String policy(Status status, Limit limit) {
     Duration window = limit.window();
-    // A window of the draft has whole seconds.
+    // The draft's windows are whole seconds.
     boolean isShown = window != null && window.getNano() == 0;
     return quoted(limit) + ";q=" + limit.requests() + (isShown ? ";w=" + window.getSeconds() : "");
   }

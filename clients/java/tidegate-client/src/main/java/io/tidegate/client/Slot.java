@@ -42,14 +42,14 @@ public final class Slot implements AutoCloseable {
     return decision.allowed();
   }
 
-  /** {@return what names the slots and estimates; empty if the request holds none} */
+  /** {@return the name of the slots and estimates; empty if the request holds none} */
   public Optional<String> ticket() {
     return decision.ticket();
   }
 
   /**
    * Releases the slots, and keeps the estimates charged; a second end does nothing. Waits for the
-   * answer, but not in an interrupted thread. What fails is logged, and the server frees them after
+   * answer, but not in an interrupted thread. A failure is logged, and the server frees them after
    * {@code max_hold}.
    */
   public void release() {
@@ -57,7 +57,7 @@ public final class Slot implements AutoCloseable {
   }
 
   /**
-   * Releases so many hits of each of the slots. Of estimates it is the end, less so many hits.
+   * Releases this number of hits of each slot. Ends the estimates, reduced by as many hits.
    *
    * @param cost 0 or more
    */
@@ -96,27 +96,27 @@ public final class Slot implements AutoCloseable {
     return checked == 0 ? send(decision.ticketCost(), true, true) : send(checked, false, true);
   }
 
-  /** Ends the request as one that cost nothing. Waits as {@link #release()} does. */
+  /** Ends the request at no cost. Waits as {@link #release()} does. */
   public void cancel() {
     commit(0);
   }
 
   /**
-   * Has the slots and estimates held for {@code max_hold} of their rules from now on. Nothing is
-   * taken. Call it when a third of {@code max_hold} has passed, and again after as long, so that
-   * one that fails can be repeated.
+   * Extends the hold of the slots and estimates to {@code max_hold} of their rules from now on.
+   * Takes no hits. Call it each third of {@code max_hold}, so that a failed renewal can be
+   * repeated.
    *
-   * @return whether all of them are held still: if not, the request may not go on. Without an
-   *     answer the policy of the client decides.
+   * @return whether all are still held; if not, the request must not go on. Without an answer the
+   *     client's policy decides.
    */
   public boolean renew() {
     return isHeld() ? calls.send(renewal()).allowed() : isHeldWithoutTicket();
   }
 
   /**
-   * Does the same as {@link #renew()} without blocking.
+   * Renews as {@link #renew()} does, without blocking.
    *
-   * @return whether all of them are held still, later
+   * @return whether all are still held, later
    */
   public CompletableFuture<Boolean> renewAsync() {
     return isHeld()
@@ -144,7 +144,7 @@ public final class Slot implements AutoCloseable {
     release();
   }
 
-  /** Sends a release, unless there was an end. */
+  /** Sends a release, unless the slot has ended. */
   private CompletableFuture<Void> send(long cost, boolean givesBack, boolean isEnd) {
     String ticket = decision.ticket().orElse(null);
     boolean wasReleased = isEnd ? isReleased.getAndSet(true) : isReleased.get();

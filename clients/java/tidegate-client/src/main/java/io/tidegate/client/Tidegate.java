@@ -15,7 +15,7 @@ import org.jspecify.annotations.Nullable;
  * A client of a Tidegate server. Thread-safe; calls share one HTTP/2 connection for each address,
  * which the first call opens.
  *
- * <p>Each call has a blocking form, and an asynchronous one whose future cancels the call when it
+ * <p>Each call has a blocking form and an asynchronous form, whose future cancels the call when it
  * is cancelled. A call that is cancelled, by its future, by an interrupt or by gRPC's {@link
  * Context}, ends with {@link CancellationException}. A request that the server refuses ends with
  * {@link RequestException}. Every other failure is a decision.
@@ -110,8 +110,8 @@ public final class Tidegate implements AutoCloseable {
 
   /**
    * Takes hits as {@link #limit(Descriptor...)} does, and holds the slots of limits of requests in
-   * flight, and estimates of costs that are known at the end, until it is closed. No denial is
-   * kept.
+   * flight, and the estimates of costs that are known only at the end, until it is closed. No
+   * denial is kept.
    *
    * @param descriptors one or more, decided as one request
    * @return the slots; none of a request that is not allowed
@@ -149,7 +149,7 @@ public final class Tidegate implements AutoCloseable {
   /**
    * Takes hits as {@link #limitAsync(List, CallOptions)} does, and holds the slots of limits of
    * requests in flight until they are released. No denial is kept. The server may have admitted a
-   * call that is cancelled: it goes on by itself, and releases what it was given.
+   * cancelled call: it continues, and releases the slots that it gets.
    *
    * @param descriptors one or more, decided as one request
    * @param options options of the call
@@ -169,7 +169,7 @@ public final class Tidegate implements AutoCloseable {
    */
   public CompletableFuture<Slot> holdAsync(List<Descriptor> descriptors, CallOptions options) {
     CompletableFuture<Slot> result = new CompletableFuture<>();
-    // Not cancelled with its caller.
+    // Not cancelled when its caller is.
     Context.current()
         .fork()
         .run(
@@ -183,7 +183,7 @@ public final class Tidegate implements AutoCloseable {
                           }
                           Slot slot = slot(decision, descriptors, options);
                           if (!result.complete(slot)) {
-                            // Cancelled meanwhile: nobody has it.
+                            // Cancelled by now: nobody holds it.
                             slot.releaseAsync();
                           }
                         }));
@@ -251,7 +251,7 @@ public final class Tidegate implements AutoCloseable {
   }
 
   /**
-   * Gives one hit back that was taken. From then on this client keeps no denials for descriptors
+   * Gives back one hit that was taken. From then on this client keeps no denials for descriptors
    * with the same keys.
    *
    * @param descriptors one or more, decided as one request
@@ -262,7 +262,7 @@ public final class Tidegate implements AutoCloseable {
   }
 
   /**
-   * Gives hits back that were taken. From then on this client keeps no denials for descriptors with
+   * Gives back hits that were taken. From then on this client keeps no denials for descriptors with
    * the same keys.
    *
    * @param descriptors one or more, decided as one request
@@ -274,7 +274,7 @@ public final class Tidegate implements AutoCloseable {
   }
 
   /**
-   * Gives hits back that were taken. From then on this client keeps no denials for descriptors with
+   * Gives back hits that were taken. From then on this client keeps no denials for descriptors with
    * the same keys.
    *
    * @param descriptors one or more, decided as one request

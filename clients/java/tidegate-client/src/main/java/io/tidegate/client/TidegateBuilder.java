@@ -50,7 +50,7 @@ public final class TidegateBuilder {
   }
 
   /**
-   * Sets the time until the server is considered not to answer; 50 ms by default.
+   * Sets the time until an answer counts as missing; 50 ms by default.
    *
    * @param time more than zero
    * @return this builder
@@ -61,8 +61,8 @@ public final class TidegateBuilder {
   }
 
   /**
-   * Sets the timeout of the first call, which opens the connection and loads gRPC's classes, if
-   * longer than that of others; 5 s by default.
+   * Sets the timeout of the first call, which opens the connection and loads gRPC's classes, if it
+   * is longer than that of other calls; 5 s by default.
    *
    * @param time zero for the timeout of other calls
    * @return this builder
@@ -73,7 +73,7 @@ public final class TidegateBuilder {
   }
 
   /**
-   * Sets the decision for the case that no answer arrives; {@link OnFailure#OPEN} by default.
+   * Sets the decision on requests without an answer; {@link OnFailure#OPEN} by default.
    *
    * @param policy the policy
    * @return this builder
@@ -84,8 +84,9 @@ public final class TidegateBuilder {
   }
 
   /**
-   * Sets limits that count requests without an answer in this process; the policy is for the
-   * others. As a fallback, a service of ten processes admits up to ten times as much.
+   * Sets limits that count requests without an answer in this process; the policy decides requests
+   * that none of them limits. With a fallback, a service of ten processes admits up to ten times as
+   * much.
    *
    * @param limits the limits
    * @return this builder
@@ -110,7 +111,7 @@ public final class TidegateBuilder {
   }
 
   /**
-   * Sets for how long a denial is kept at most, and never beyond its reset; 1 s by default.
+   * Sets the longest time for which a denial is kept, never beyond its reset; 1 s by default.
    *
    * @param longest zero to keep none
    * @return this builder

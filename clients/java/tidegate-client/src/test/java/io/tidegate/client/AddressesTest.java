@@ -52,10 +52,10 @@ class AddressesTest {
         firstNanos = failures++ == 0 ? lastNanos : firstNanos;
       }
     }
-    // One more than the breaker's for a call that the loaded machine delays.
+    // The breaker's failures, and one for a call that a loaded machine delays.
     assertTrue(failures >= 1 && failures <= 6, failures + " decisions failed");
     assertTrue(lastNanos - firstNanos < 2_000_000_000L, lastNanos - firstNanos + " ns");
-    // Each server counts for itself: the one that runs again has counted less.
+    // Each server counts for itself: the restarted server has counted less.
     long before = client.limit(USER).remaining().orElseThrow();
     frozen.signal("CONT");
     long continuedNanos = System.nanoTime();

@@ -28,7 +28,7 @@ import java.util.concurrent.TimeUnit;
  * Measures the client beside the bare gRPC stub, for {@code cargo xtask clients --bench}.
  *
  * <p>The server at TIDEGATE_ADDR has the domain {@code bench} with a key {@code admitted}, which is
- * never denied, and a key {@code denied}, which always is after its first hit.
+ * never denied, and a key {@code denied}, which is always denied after its first hit.
  */
 final class Bench {
   private static final int ROUNDS = 10;
@@ -97,7 +97,7 @@ final class Bench {
     }
   }
 
-  /** The median times of calls one after the other, in microseconds. */
+  /** The median times of sequential calls, in microseconds. */
   private static double[] sequential(List<Callable<Boolean>> calls) throws Exception {
     double[][] times = new double[2][ROUNDS * SEQUENTIAL_CALLS];
     // The first rounds open connections and compile.

@@ -45,11 +45,11 @@ public final class EndCases {
 
   /** Serves an application behind middleware. */
   public interface Application {
-    /** Returns the port; what is to be closed with the test goes to {@code servers}. */
+    /** Returns the port; everything to close with the test goes to {@code servers}. */
     int serve(Tidegate client, Limits limits, Gate gate, Servers servers) throws Exception;
   }
 
-  /** One test for each case; whether the framework cancels the handler of a client that left. */
+  /** One test for each case; {@code isCancelling}: handlers of clients that left are cancelled. */
   public static Stream<DynamicTest> tests(boolean isCancelling, Application application) {
     String rules = Servers.rules("ends");
     return Servers.cases("ends").stream()

@@ -34,7 +34,7 @@ class LocalLimitsTest {
     servers.close();
   }
 
-  /** What is compared of a decision. */
+  /** The compared parts of a decision. */
   private static String seen(Decision decision, boolean hasResets) {
     StringBuilder text = new StringBuilder();
     text.append(decision.allowed()).append(' ').append(decision.retryAfter());

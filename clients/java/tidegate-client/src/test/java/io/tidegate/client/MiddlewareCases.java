@@ -32,7 +32,7 @@ public final class MiddlewareCases {
 
   /** Serves an application behind middleware. */
   public interface Application {
-    /** Returns the port; what is to be closed with the test goes to {@code servers}. */
+    /** Returns the port; everything to close with the test goes to {@code servers}. */
     int serve(Tidegate client, Limits limits, Servers servers) throws Exception;
   }
 
@@ -94,7 +94,7 @@ public final class MiddlewareCases {
 
   private record Response(int status, Map<String, String> headers, String body) {}
 
-  /** Sends a request as bytes: a character of a header is the byte of its number. */
+  /** Sends a request as bytes: each character of a header is one byte. */
   private static Response exchange(int port, JsonNode headers) throws IOException {
     StringBuilder request = new StringBuilder("GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
     for (JsonNode header : headers) {

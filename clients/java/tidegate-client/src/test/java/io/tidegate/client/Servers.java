@@ -145,7 +145,7 @@ public final class Servers implements AutoCloseable {
     return client;
   }
 
-  /** Closes something with the test, before what was opened before it. */
+  /** Closes something with the test, in the reverse order of opening. */
   public <T extends AutoCloseable> T closing(T opened) {
     open.push(opened);
     return opened;

@@ -33,7 +33,7 @@ class TlsTest {
   /** Files of a certificate and its key. */
   private record Certificate(Path path, Path key) {}
 
-  /** Makes a certificate with {@code openssl}: of an authority, or one that an authority signs. */
+  /** Makes a certificate with {@code openssl}: an authority's, or signed by an authority. */
   private static Certificate certificate(String name, @Nullable Certificate issuer)
       throws IOException, InterruptedException {
     return certificate(name, issuer, "IP:127.0.0.1");

@@ -53,7 +53,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Calls without a decision, dead addresses, and calls that are given up. */
+/** Calls without a decision, dead addresses, and cancelled calls. */
 class UnansweredTest {
   private static final String MANY =
       "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100000}}]}";
@@ -189,7 +189,7 @@ class UnansweredTest {
     }
     ServerSocket listener = servers.closing(new ServerSocket());
     listener.bind(address, kind.equals("swallows") ? 1 : 128);
-    // What nobody accepts fills the queue.
+    // Connections that nobody accepts fill the queue.
     while (kind.equals("swallows")) {
       Socket filling = servers.closing(new Socket());
       try {
@@ -231,7 +231,7 @@ class UnansweredTest {
     }
   }
 
-  /** A client of two servers, and when its calls were not decided. */
+  /** A client of two servers, and the times of its undecided calls. */
   private final class Hanging {
     private final Tidegate client;
     private final Descriptor user;
@@ -322,7 +322,7 @@ class UnansweredTest {
   }
 
   private static void atOnce(List<Hanging> runs, Consumer<Hanging> action) {
-    // A thread for each: the common pool may have one.
+    // A thread for each: the common pool may have only one.
     Executor threads = task -> new Thread(task).start();
     runs.stream()
         .map(run -> CompletableFuture.runAsync(() -> action.accept(run), threads))

@@ -98,8 +98,8 @@ public final class RateLimitWebFilter implements WebFilter, Ordered {
   }
 
   /**
-   * Ends a request whose handler has failed. Its exception handlers, outside of all filters, set
-   * the status, and have no slots. If its client leaves before, it has no status.
+   * Ends a request whose handler has failed. Its exception handlers are outside of all filters:
+   * they set the status, and hold no slots. If its client leaves before, it has no status.
    */
   private static void endAfterError(ServerHttpResponse response, Outcome.Admitted admitted) {
     admitted.slot().releaseAsync();

@@ -12,7 +12,7 @@ import java.lang.annotation.Target;
  *
  * <p>A denied call ends with {@link RateLimitedException}, which web applications answer with 429.
  * Methods that return a {@code Mono}, a {@code Flux} or a {@code CompletionStage} are limited
- * without blocking; others block until the decision, for the client's timeout at most.
+ * without blocking; others block until the decision, at most for the client's timeout.
  */
 @Target(ElementType.METHOD)
 @Retention(RetentionPolicy.RUNTIME)

@@ -58,7 +58,7 @@ final class RateLimitedInterceptor implements MethodInterceptor {
       MethodInvocation later = clone(invocation);
       CompletableFuture<Outcome> deciding = guard.decideAsync(call);
       CompletableFuture<Object> result = deciding.thenCompose(outcome -> stage(outcome, later));
-      // A caller that gives up keeps no slot.
+      // A caller that cancels keeps no slot.
       result.whenComplete((value, failure) -> deciding.cancel(false));
       return result;
     }
@@ -128,7 +128,7 @@ final class RateLimitedInterceptor implements MethodInterceptor {
     }
   }
 
-  /** An invocation that can proceed later, and more than once for each subscription. */
+  /** An invocation that can proceed later, and again for each subscription. */
   private static MethodInvocation clone(MethodInvocation invocation) {
     return ((ProxyMethodInvocation) invocation).invocableClone();
   }
@@ -179,7 +179,7 @@ final class RateLimitedInterceptor implements MethodInterceptor {
         new MethodBasedEvaluationContext(root, method, invocation.getArguments(), names), type);
   }
 
-  /** A call, as middleware sees requests. */
+  /** A call, in the form of a middleware's request. */
   private record Call(MethodInvocation nativeRequest) implements RequestInfo {
     @Override
     public @Nullable String peer() {

@@ -118,7 +118,7 @@ public class TidegateAutoConfiguration {
         new RateLimitedInterceptor(client::getObject));
   }
 
-  /** Metrics by Micrometer, if it is there. */
+  /** Metrics by Micrometer, if present. */
   @Configuration(proxyBeanMethods = false)
   @ConditionalOnClass(MeterRegistry.class)
   static class Metrics {
@@ -128,7 +128,7 @@ public class TidegateAutoConfiguration {
     }
   }
 
-  /** Trace context by OpenTelemetry, if it is there. */
+  /** Trace context by OpenTelemetry, if present. */
   @Configuration(proxyBeanMethods = false)
   @ConditionalOnClass(OpenTelemetry.class)
   static class Tracing {

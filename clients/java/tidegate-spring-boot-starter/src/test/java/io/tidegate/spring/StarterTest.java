@@ -299,7 +299,7 @@ class StarterTest {
     return endCases(WebApplicationType.REACTIVE, true, ReactiveEndings.class);
   }
 
-  /** A wrong password, for which only the exception handler of the application knows a status. */
+  /** A wrong password: only the application's exception handler sets its status. */
   static final class WrongPassword extends RuntimeException {
     private static final long serialVersionUID = 1;
   }
@@ -324,7 +324,7 @@ class StarterTest {
         if (!(error instanceof WrongPassword)) {
           return Mono.error(error);
         }
-        // As a handler that looks something up.
+        // Like a handler that looks something up.
         return Mono.fromRunnable(
                 () -> exchange.getResponse().setStatusCode(HttpStatus.UNAUTHORIZED))
             .delaySubscription(Duration.ofMillis(20))
@@ -333,7 +333,7 @@ class StarterTest {
     }
   }
 
-  /** A request counted with status 200 if an exception handler set another later. */
+  /** A request once counted with status 200 if an exception handler set another status later. */
   @Test
   void anErrorOfWebFluxCountsByTheStatusOfItsResponse() throws Exception {
     BlockingQueue<String> calls = new LinkedBlockingQueue<>();
@@ -409,7 +409,7 @@ class StarterTest {
     }
   }
 
-  /** The same of WebFlux. */
+  /** The same for WebFlux. */
   @Configuration
   static class ReactiveFilters {
     @Bean

@@ -30,8 +30,8 @@ import org.jspecify.annotations.Nullable;
  * Limits the calls of a gRPC server, unary and streaming: one decision for each call.
  *
  * <p>A denied call ends with {@code RESOURCE_EXHAUSTED} and the headers of the decision in its
- * trailers, one without an answer under {@code CLOSED} with {@code UNAVAILABLE}. The thread of the
- * call blocks until the decision, for the client's timeout at most.
+ * trailers, a call without an answer under {@code CLOSED} with {@code UNAVAILABLE}. The thread of
+ * the call blocks until the decision, at most for the client's timeout.
  */
 public final class RateLimitServerInterceptor implements ServerInterceptor {
   /** The decision about the current call; null if it is not limited. */
@@ -111,7 +111,7 @@ public final class RateLimitServerInterceptor implements ServerInterceptor {
     }
   }
 
-  /** Replaces what the client sent under the names of the headers. */
+  /** Replaces the client's headers of the same names. */
   private static void mark(Metadata headers, List<Header> added) {
     for (Header header : added) {
       headers.removeAll(key(header.name()));

@@ -111,8 +111,8 @@ public final class ClientAddress {
   }
 
   /**
-   * The network of the first four groups as RFC 5952 writes it: the other half is zero, so that the
-   * longest run of zeros is always the one at the end.
+   * The network of the first four groups, as RFC 5952 writes it: the other half is zero, so that
+   * the longest run of zeros is always at the end.
    */
   private static String network(int[] groups) {
     int kept = 4;

@@ -19,7 +19,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.function.IntPredicate;
 import org.jspecify.annotations.Nullable;
 
-/** Middleware without its framework: requests to outcomes. Thread-safe. */
+/** Middleware apart from its framework: requests to outcomes. Thread-safe. */
 public final class Guard {
   private static final Map<String, String> PLAIN = Map.of("Content-Type", "text/plain");
 
@@ -64,7 +64,7 @@ public final class Guard {
   }
 
   /**
-   * Decides about a request. A future that is cancelled keeps no slot.
+   * Decides about a request. If its future is cancelled, no slot is kept.
    *
    * @param request the request
    * @return the outcome, later
@@ -95,7 +95,7 @@ public final class Guard {
     return decided;
   }
 
-  /** The refusal of a value that the server does not take, such as one that is too long. */
+  /** The refusal of a value that the server does not accept, such as a value that is too long. */
   private static Outcome badValue(Throwable failure) {
     Throwable cause = failure instanceof CompletionException ? failure.getCause() : failure;
     if (cause instanceof RequestException refused) {
@@ -142,7 +142,7 @@ public final class Guard {
       if (value.isEmpty() && key.missing() == Missing.REJECT) {
         throw new BadRequestException("the request has no " + key.entry());
       }
-      // A key behind this one may refuse the request.
+      // A later key may still refuse the request.
       isLimited &= !value.isEmpty() || key.missing() != Missing.ALLOW;
       descriptor =
           descriptor == null

@@ -46,7 +46,7 @@ public final class Key {
 
   /**
    * Returns a key with the value of a header. A request that repeats the header is refused,
-   * whatever the values, since the application may read another one than the key. The value may be
+   * whatever the values: the application may read another of them than the key. The value may be
    * any bytes.
    *
    * @param entry the entry's key, as in the rules
@@ -109,8 +109,9 @@ public final class Key {
   }
 
   /**
-   * The text of a header's bytes as UTF-8; of other bytes those beyond ASCII as surrogates. Servers
-   * decode headers as ISO-8859-1, some as UTF-8 or ASCII with replacements for what is neither.
+   * The text of a header's bytes: UTF-8 if possible, else with surrogates for bytes beyond ASCII.
+   * Servers decode headers as ISO-8859-1; some as UTF-8 or ASCII, with replacements for other
+   * bytes.
    */
   private static String utf8(String decoded) {
     if (decoded.chars().allMatch(letter -> letter < 0x80)) {
@@ -131,7 +132,7 @@ public final class Key {
     }
   }
 
-  /** Whether a text is UTF-8, or has bytes that are none as lone surrogates U+DC80 to U+DCFF. */
+  /** Whether a text is UTF-8, or has lone surrogates U+DC80 to U+DCFF for bytes that are not. */
   private static boolean isValue(String text) {
     return text.codePoints()
         .allMatch(
@@ -152,7 +153,7 @@ public final class Key {
   /**
    * The value; empty if the request has none.
    *
-   * @throws BadRequestException if the request is to be refused
+   * @throws BadRequestException if the request has to be refused
    */
   String read(RequestInfo request) {
     String value = read.apply(request);

@@ -135,8 +135,8 @@ public final class Limits {
   }
 
   /**
-   * Returns limits of those requests over HTTP that count by the status of their response. The hits
-   * of others are given back at their end, so that this is for limits without {@code reserve}.
+   * Returns limits of requests over HTTP that count by the status of their response. The hits of
+   * other requests are given back at their end: for limits without {@code reserve} only.
    *
    * @param counted returns whether a request with a status counts
    * @return the limits

@@ -1,8 +1,8 @@
 package io.tidegate.client.middleware;
 
 /**
- * The treatment of a request without the value of a key. There is no default: it is a decision
- * about security.
+ * The treatment of a request without the value of a key. It has no default: it is a decision about
+ * security.
  */
 public enum Missing {
   /** Refuse it with 400 before any call. */

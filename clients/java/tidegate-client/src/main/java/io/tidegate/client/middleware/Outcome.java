@@ -37,7 +37,7 @@ public sealed interface Outcome {
   record Admitted(Slot slot, Map<String, String> headers, IntConsumer ending) implements Outcome {
     /**
      * Reports that the request is over: its response was sent, and its handler has ended. Releases
-     * what it holds; a second end does nothing.
+     * its slots; a second end does nothing.
      *
      * @param status the status of its response; 0 if it has none
      */

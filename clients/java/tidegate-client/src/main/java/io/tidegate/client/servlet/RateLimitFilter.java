@@ -30,8 +30,8 @@ import org.jspecify.annotations.Nullable;
 /**
  * Limits the requests of a servlet application.
  *
- * <p>A denied request is answered with 429, one without an answer under {@code CLOSED} with 503.
- * The thread of the request blocks until the decision, for the client's timeout at most.
+ * <p>A denied request is answered with 429, a request without an answer under {@code CLOSED} with
+ * 503. The thread of the request blocks until the decision, at most for the client's timeout.
  */
 public final class RateLimitFilter implements Filter {
   /** The request attribute with the {@link Decision}. */
@@ -93,7 +93,7 @@ public final class RateLimitFilter implements Filter {
             answer.setHeader(name, Outcome.beside(answer.getHeader(name), name, value)));
   }
 
-  /** Ends a request that is over, or that will be when its asynchronous part is. */
+  /** Ends a request that is over, or later with its asynchronous part. */
   private static void endLater(
       Outcome.Admitted admitted, ServletRequest request, HttpServletResponse answer) {
     if (request.isAsyncStarted()) {
@@ -101,7 +101,7 @@ public final class RateLimitFilter implements Filter {
         request.getAsyncContext().addListener(new AtEnd(admitted, answer));
         return;
       } catch (IllegalStateException isOver) {
-        // It has been completed or dispatched meanwhile.
+        // It has been completed or dispatched by now.
       }
     }
     admitted.end(answer.getStatus());
@@ -123,7 +123,7 @@ public final class RateLimitFilter implements Filter {
 
     @Override
     public void onStartAsync(AsyncEvent event) {
-      // Started once more, without its listeners.
+      // Started again, without its listeners.
       event.getAsyncContext().addListener(this);
     }
   }
@@ -150,7 +150,7 @@ public final class RateLimitFilter implements Filter {
     }
   }
 
-  /** A request with headers of the rules, which replace its own of these names. */
+  /** A request whose headers of the rules replace its own of the same names. */
   private static final class WithHeaders extends HttpServletRequestWrapper {
     private final List<Header> added;
 
