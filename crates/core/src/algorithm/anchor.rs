@@ -13,10 +13,10 @@ const MONTH_DAYS: [u8; 12] = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 
 const WEEKDAYS: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
 
-/// The day and the time of the day at which periods begin. A day that a month does not have is its last one.
+/// The day and the time of the day at which periods begin. A day that a month lacks is its last day.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Anchor {
-    /// From 1; of years alone, else 1.
+    /// From 1, for periods of a year; else 1.
     month: u8,
     /// From 1: of the week, from Monday on, or of the month. 1 for periods of a day. 0 if entries of requests state the day.
     day: u8,
@@ -28,7 +28,7 @@ impl Anchor {
     /// Midnight of the first day: of Monday, of the first of the month, of January the first.
     pub const FIRST: Self = Self { month: 1, day: 1, minute: 0 };
 
-    /// The day that an entry of each descriptor states. Where none is known, the first.
+    /// The day that an entry of each descriptor states; the first where no day is known.
     pub const OF_ENTRY: Self = Self { day: 0, ..Self::FIRST };
 
     /// The days on which periods can begin, at midnight, in the order of [`Self::day_index`].
@@ -47,7 +47,7 @@ impl Anchor {
         (usize::from(self.month) - 1) * 31 + usize::from(self.day.max(1)) - 1
     }
 
-    /// `thursday 09:00`, `17`, `04-06 09:00`: a day of the period, and a time if it is not midnight. Of periods of a day, `06:00`.
+    /// `thursday 09:00`, `17`, `04-06 09:00`: a day of the period, and a time if it is not midnight. For periods of a day, `06:00`.
     pub fn parse(period: Period, text: &str) -> Option<Self> {
         let (day, time) = match (period, text.split_once(' ')) {
             (Period::Day, _) => return time_of_day(text).map(|minute| Self { minute, ..Self::FIRST }),

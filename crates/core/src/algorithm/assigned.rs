@@ -5,14 +5,14 @@ use crate::limit::Timestamp;
 /// Nanoseconds of a second in thousandths of a hit: what a rate is divided by.
 pub(super) const MILLIHIT_SECONDS: u128 = 1_000 * 1_000_000_000;
 
-/// Hits that all clients of quota together may spend without asking; they report late, and acknowledge nothing.
+/// Hits that all clients of quota together may spend without a request; they report late, and acknowledge nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Assigned {
     /// Hits that may be spent at any moment: those of the present.
     pub held: u64,
     /// Thousandths of a hit per second that may be spent besides. Counted as time passes, spent or not.
     pub rate: u64,
-    /// Time up to which those are counted.
+    /// Time up to which hits of the rate are counted.
     pub(super) counted: Timestamp,
     /// The part of a hit, in thousandths of a hit by nanoseconds, that is counted already.
     pub(super) ahead: u64,
@@ -31,8 +31,8 @@ impl Assigned {
         Self { counted: now, end, ..Self::default() }
     }
 
-    /// Counts the hits of the rate up to `now` or the end: their number, rounded up over the whole, the time since which they were spent,
-    /// and the time from which on the last of them may be.
+    /// Counts the hits of the rate up to `now` or the end. Returns their number, rounded up over the whole, the time since which they were
+    /// spent, and the time from which on the last of them may be.
     pub(super) fn accrue(&mut self, now: Timestamp) -> (u64, Timestamp, Timestamp) {
         let (since, until) = (self.counted, now.min(self.end));
         self.counted = until.max(since);

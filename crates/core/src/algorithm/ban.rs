@@ -1,6 +1,6 @@
 //! Bans: a key that is denied again and again is denied for a while.
 //!
-//! The state is a log of denials, and while a ban is in force the moment at which it ends. Invariants:
+//! The state is a log of denials or, while a ban is in force, the moment at which it ends. Invariants:
 //!
 //! - a ban begins with the denial that is the `after`th in any stretch of `within`, and lasts exactly `lasts`;
 //! - nothing is counted while it is in force, so that it is never extended, and none of the denials before it counts after it;
@@ -17,15 +17,15 @@ use std::{fmt, time::Duration};
 /// When a key is banned, and for how long.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Ban {
-    /// Denials with the last of which a ban begins.
+    /// Number of denials, with the last of which a ban begins.
     #[serde(deserialize_with = "within_bounds")]
     pub after: u32,
     /// The time within which they happen.
     pub within: Window,
     /// The length of a ban.
     pub lasts: Window,
-    /// Higher by one than that of the same limit's ban before it, if the rules had none in between: what was counted for that one does not
-    /// count any more.
+    /// Higher by one than the epoch of the same limit's earlier ban, if rules without a ban were in force in between: what was counted for
+    /// the earlier ban no longer counts.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub epoch: u32,
 }
@@ -57,7 +57,7 @@ impl Ban {
         }
     }
 
-    /// Denials that count; those that a ban begins with, while it is in force.
+    /// Denials that count; while a ban is in force, the denials that it began with.
     pub(super) fn used(&self, state: &State, now: Timestamp) -> u64 {
         match Self::end(state, now) {
             Some(_) => u64::from(self.after),
@@ -147,7 +147,7 @@ impl Facts for Ban {
         Freeing::Otherwise(self.lasts.nanos().get())
     }
 
-    /// A ban in force has its own end, and of denials their times are known.
+    /// A ban in force stores its end, and denials are stored by their times.
     fn reads_as(&self, other: &Self) -> bool {
         self.epoch <= other.epoch
     }

@@ -25,7 +25,7 @@ fn sliding(limit: u32, precision: u8) -> Algorithm {
     }
 }
 
-/// A start that is one of a window, whatever its number of sub-windows.
+/// The start of a window, whatever its number of sub-windows.
 fn start() -> u64 {
     START / NANOS * NANOS
 }

@@ -1,8 +1,8 @@
 //! The days, weeks, months and years of a place.
 //!
-//! A period begins at its [`Anchor`]: by default at midnight of its first day. It begins at the first moment at which the clocks of the place
-//! show that time or a later one: where clocks are set forward past it, with the change; where they show it twice, at the first of the two.
-//! It ends where the next one begins, so that each moment is in exactly one period.
+//! A period begins at its [`Anchor`]: by default at midnight of its first day. It begins at the first moment when the clocks of the place
+//! show that time or a later time: if clocks are set forward past it, at the change; if they show it twice, at the first of the two. It
+//! ends where the next period begins: each moment is in exactly one period.
 //!
 //! The binary contains the IANA time zone database (of the `jiff` crate): two machines with the same binary agree on the end of
 //! a month, whatever else is installed on them.
@@ -39,12 +39,12 @@ impl Zone {
         self.0.iana_name().expect("a zone is made from its name only")
     }
 
-    /// What clocks are ahead of UTC.
+    /// Nanoseconds by which clocks are ahead of UTC.
     pub(super) fn offset_nanos(&self, now: Timestamp) -> i128 {
         i128::from(self.0.to_offset(instant(now.as_nanos())).seconds()) * 1_000_000_000
     }
 
-    /// The first moment at which clocks show `time` or a later one, in nanoseconds since the epoch.
+    /// The first moment at which clocks show `time` or a later time, in nanoseconds since the epoch.
     fn first_nanos(&self, time: DateTime) -> i128 {
         let first = match self.0.to_ambiguous_timestamp(time).offset() {
             AmbiguousOffset::Unambiguous { offset } | AmbiguousOffset::Fold { before: offset, .. } => {
@@ -141,7 +141,7 @@ impl Calendar {
     /// The last nanosecond of the period that `now`, in nanoseconds since the epoch, lies in; never before `now`.
     pub(super) fn last(&self, now: u64) -> u64 {
         let mut date = instant(now).to_zoned(self.zone.0.clone()).date();
-        // The beginning before that of this date is past. In hours that clocks repeat, so may be this one, and the next.
+        // The beginning before this date's is past. In hours that clocks repeat, this date's may be past too, and the next.
         loop {
             let begin = self.zone.first_nanos(self.beginning(date));
             if begin > i128::from(now) {
@@ -177,7 +177,7 @@ impl Calendar {
     }
 }
 
-/// A calendar as it is written, whose anchor is read by its period.
+/// A calendar as it is written; its anchor is read by its period.
 #[derive(Serialize, Deserialize)]
 struct Parts {
     period: Period,
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The beginning of the period after the one `now` is in, both as RFC 3339 writes them.
+    /// The beginning of the period after that of `now`, both as RFC 3339 writes them.
     fn next(period: Period, zone: &str, now: &str) -> String {
         end(&Calendar::new(period, Zone::named(zone).unwrap()), now)
     }
@@ -370,7 +370,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any two moments of one window have the same end, and the moment before a window is in another one.
+        /// Any two moments of one window have the same end, and the moment before a window is in another window.
         #[test]
         fn each_instant_is_in_exactly_one_window(
             kind in 0_usize..4,

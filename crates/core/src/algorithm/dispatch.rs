@@ -1,4 +1,4 @@
-//! What each algorithm states in its file, asked of any [`Algorithm`]: its facts, and its forms in stores and in files.
+//! Dispatch over [`Algorithm`] to what each algorithm states in its file: its facts, and its forms in stores and in files.
 
 use super::{
     Algorithm, Freeing, NotShareable, State, StoredBytes, StoredNumbers, facts::Facts, memory::HeapBytes,
@@ -81,8 +81,8 @@ impl Algorithm {
         map_each!(self, algorithm => algorithm.with_requests(requests, former, window))
     }
 
-    /// The algorithm of a limit of an override that names no algorithm, and replaces a limit of this one: with another number and window, and
-    /// with another size if it is a bucket. The default algorithm if this one cannot have such a limit.
+    /// The algorithm of an override's limit that names no algorithm, and replaces a limit of this one: with another number and window and,
+    /// for a bucket, another size. The default algorithm if this one cannot have such a limit.
     pub fn replaced(&self, limit: u32, window: Window, size: u32) -> Self {
         for_all!(replaced!(self, limit, window, size))
             .unwrap_or_else(|| Self::sliding_window(limit, window, 1))
@@ -151,8 +151,8 @@ impl Algorithm {
         for_all!(of_signature!(letter, parameters))
     }
 
-    /// Decodes the state of a counter without reservations that counts by this algorithm; none if the bytes are of another one, or damaged.
-    /// No bytes are an empty counter.
+    /// Decodes the state of a counter without reservations that counts by this algorithm; none if the bytes are of another algorithm, or
+    /// damaged. No bytes are an empty counter.
     pub fn decode_stored(&self, bytes: &[u8]) -> Option<State> {
         if bytes.is_empty() {
             return Some(State::EMPTY);
@@ -185,14 +185,14 @@ impl Algorithm {
         Some((u64::try_from(place).ok()?, u64::try_from(part).ok()?))
     }
 
-    /// The algorithm in whole microseconds. Sub-windows differ, which are rounded up, and requests in flight: none waits for a slot, since
-    /// a queue is the memory of one process.
+    /// The algorithm in whole microseconds. Sub-windows differ, since they are rounded up, and so do requests in flight: none waits for a
+    /// slot, since a queue is the memory of one process.
     pub fn in_microseconds(&self) -> Result<Self, NotShareable> {
         self.in_microseconds_with(&|limit| limit)
     }
 
-    /// The algorithm in whole microseconds, for a counter in this state. The hits of the counter alone are bounded: the number that its limit
-    /// admits may not be known.
+    /// The algorithm in whole microseconds, for a counter in this state. Bounds only the hits of the counter: the number that its limit
+    /// admits may be unknown.
     pub fn in_microseconds_of(&self, state: &State, now: Timestamp) -> Result<Self, NotShareable> {
         let used = u32::try_from(self.used(state, now)).unwrap_or(u32::MAX);
         self.in_microseconds_with(&|_| used)

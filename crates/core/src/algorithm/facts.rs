@@ -1,5 +1,5 @@
-//! What the rest of the system knows of an algorithm beside its counting. Every algorithm states it in its own file; elsewhere nothing
-//! matches over algorithms.
+//! Facts about an algorithm that the rest of the system needs besides its counting. Every algorithm states them in its own file; nothing
+//! else matches over algorithms.
 
 use super::{Freeing, NotShareable, State, memory::HeapBytes};
 use crate::limit::{Timestamp, Window};
@@ -39,7 +39,7 @@ pub(super) trait Facts: Sized {
     /// See [`Algorithm::replaced`](super::Algorithm::replaced). None if it cannot have this limit.
     fn replaced(&self, limit: u32, window: Window, size: u32) -> Option<Self>;
 
-    /// The same in whole microseconds, for counters of a shared store that have at most `most` hits of its limit.
+    /// The same in whole microseconds, for counters of a shared store with at most `most` hits for a limit.
     fn in_microseconds(&self, most: &dyn Fn(u32) -> u32) -> Result<Self, NotShareable>;
 
     /// Counts hits at a place of a window or a log: see [`Algorithm::insert`](super::Algorithm::insert). Others have no places.

@@ -1,4 +1,4 @@
-//! Algorithms of one kind: made of their numbers, and asked for.
+//! Constructors of algorithms, and questions of kind.
 
 use super::{
     Algorithm, Calendar, Concurrency, FixedWindow, LeakyBucket, Queue, Rate, Schedule, SlidingWindow,
@@ -7,7 +7,7 @@ use super::{
 use crate::limit::{Timestamp, Window};
 
 impl Algorithm {
-    /// A sliding window with so many sub-windows. One takes two words, several take a list.
+    /// A sliding window with `precision` sub-windows. One takes two words, several take a list.
     pub fn sliding_window(limit: u32, window: Window, precision: u8) -> Self {
         match precision {
             0 | 1 => Self::SlidingWindow(SlidingWindow { limit, window }),

@@ -1,9 +1,8 @@
 //! The leaky bucket as a meter (GCRA): hits fill it, it leaks at a steady rate, and hits that do not fit are not admitted.
 //!
-//! With a [`Queue`], hits that do not fit may be queued: they are added to the meter at once, above the burst, and released
-//! when the level, theirs included, has sunk to the burst. Later hits are behind them. This is only the arithmetic of
-//! positions;
-//! `limiter::queue` keeps the requests.
+//! With a [`Queue`], hits that do not fit may be queued: they are added to the meter at once, above the burst, and released when the level,
+//! theirs included, has sunk to the burst. Later hits are behind them. This is only the arithmetic of positions; `limiter::queue` keeps the
+//! requests.
 //!
 //! Invariant: the level never exceeds the burst plus the queue, except by `charge: always`.
 
@@ -81,7 +80,7 @@ impl LeakyBucket {
         }
     }
 
-    /// The least wait after which `hits` would be admitted or queued, if no others arrived; zero if they are now.
+    /// The least wait until `hits` would be admitted or queued, if no others arrived; zero if they would be now.
     pub fn until_accepted(&self, state: &State, hits: u64, wait_max: Duration, now: Timestamp) -> Reset {
         let until_admits = self.until_admits(state, hits, now);
         let (Some(queue), Reset::After(wait)) = (self.queue, until_admits) else {

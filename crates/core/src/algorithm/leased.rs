@@ -1,20 +1,20 @@
-//! A counter of which nodes hold credits: hits that they may spend without asking.
+//! A counter for which nodes hold credits: hits that they may spend without a request.
 //!
-//! Pure, and the part of the protocol of leases that every decision has to know (`crates/shared/src/lease/` has the rest).
+//! Pure. The part of the lease protocol that every decision needs (`crates/shared/src/lease/` has the rest).
 //! Invariants:
 //!
 //! - outstanding credits count as hits of the present moment, whether they are spent or not;
 //! - credits of a lease that has ended count as hits at its end: the node did not report how many it spent;
-//! - a window from the first hit is opened by an exact decision only, and not closed by give-backs once it was leased: how many
-//!   of the hits that nodes report are in this window is not known;
-//! - hits of quota count the same way ([`Assigned`]): those that clients may spend at any moment as hits of the present, those that
-//!   they may spend at a rate as time passes.
+//! - only an exact decision opens a window from the first hit, and give-backs do not close it once it was leased: how many of the hits that
+//!   nodes report are in this window is unknown;
+//! - hits of quota count the same way ([`Assigned`]): hits that clients may spend at any moment as hits of the present, hits that they may
+//!   spend at a rate as time passes.
 
 use super::{Algorithm, Assigned, Lease, Leased, State};
 use crate::limit::{Reset, Timestamp};
 use std::{borrow::Cow, cmp::Reverse, collections::BinaryHeap};
 
-/// Moments that are tried for a wait.
+/// Moments to try for a wait.
 const MOMENTS_MAX: usize = 64;
 
 impl Leased {
@@ -57,9 +57,9 @@ impl Leased {
         }
     }
 
-    /// The wait after which hits are admitted if nothing else arrives: credits that are out count until their ends and beyond, and the rate of
-    /// quota is counted as time passes. Mostly the least; where quota has nearly all of a rate, or very many leases end one after the other, that
-    /// after all of it has ended.
+    /// The wait until hits are admitted if nothing else arrives: outstanding credits count until their ends and beyond, and the rate of
+    /// quota counts as time passes. Usually the least wait; if quota has nearly all of a rate, or very many leases end one after the other,
+    /// the wait until all of it has ended.
     pub(super) fn until_admits(&self, algorithm: &Algorithm, hits: u64, now: Timestamp) -> Reset {
         if algorithm.until_admits(&State::EMPTY, hits, now) == Reset::Never {
             return Reset::Never;
@@ -70,7 +70,7 @@ impl Leased {
             self.leases.iter().map(|lease| Reverse((lease.end, lease.outstanding))).collect();
         let mut outstanding = self.outstanding() - self.assigned.map_or(0, |assigned| assigned.held);
         let mut at = now;
-        // No moment before the next one admits: until then hits are added only.
+        // No moment before the next one admits: until then hits are only added.
         for _ in 0..MOMENTS_MAX {
             outstanding = outstanding.saturating_sub(then.expire_next(algorithm, &mut leases, at));
             let next_end = leases.peek().map(|Reverse((end, _))| *end);
@@ -101,7 +101,7 @@ impl Leased {
         }
     }
 
-    /// As [`Self::expire`], of a counter whose leases are apart; returns the credits of those that have ended.
+    /// As [`Self::expire`], for a counter whose leases are in `leases`; returns the credits of ended leases.
     fn expire_next(
         &mut self,
         algorithm: &Algorithm,
@@ -123,7 +123,7 @@ impl Leased {
         self.leases.iter().map(|lease| lease.end).chain(self.assigned.map(|assigned| assigned.end))
     }
 
-    /// Counts the hits of leases and quota that have ended as used, dated at the end, and those of the rate of quota.
+    /// Counts as used the hits of ended leases and quota, dated at their ends, and those of the rate of quota.
     pub fn expire(&mut self, algorithm: &Algorithm, now: Timestamp) {
         self.accrue(algorithm, now);
         let mut ended: Vec<Lease> = self.leases.extract_if(.., |lease| lease.end <= now).collect();
@@ -141,8 +141,8 @@ impl Leased {
     fn accrue(&mut self, algorithm: &Algorithm, now: Timestamp) {
         let Some(mut assigned) = self.assigned else { return };
         let (hits, since, last) = assigned.accrue(now);
-        // A bucket that drains no slower than it is filled has the same level as if all had been there from the beginning, but for the last
-        // hit, which may not be spent yet. What is refilled at once, or leaves a window, is not known to be older than the end.
+        // A bucket that drains no slower than it is filled has the same level as if all hits had been there from the beginning, except the
+        // last, which may not be spent yet. Hits that are refilled at once, or leave a window, are not known to be older than the end.
         if algorithm.drains_evenly() {
             self.add_reported(algorithm, hits.saturating_sub(1), since);
             self.add_reported(algorithm, hits.min(1), last);
@@ -155,8 +155,8 @@ impl Leased {
         }
     }
 
-    /// Sets what clients of quota may spend from now on, until the end. Hits that they may spend no longer count as spent now. Expects
-    /// that leases have been expired.
+    /// Sets what clients of quota may spend from now on, until the end. Hits that they may no longer spend count as spent now.
+    /// Precondition: leases have been expired.
     pub fn assign(&mut self, algorithm: &Algorithm, held: u64, rate: u64, end: Timestamp, now: Timestamp) {
         let mut assigned = self.assigned.unwrap_or(Assigned::until(end, now));
         self.add_reported(algorithm, assigned.held.saturating_sub(held), now);
@@ -178,7 +178,7 @@ impl Leased {
         }
     }
 
-    /// Counts hits of a lease. Where no window from the first hit is open, they are of an earlier one: they open none.
+    /// Counts hits of a lease. If no window from the first hit is open, they are of an earlier window, and open none.
     pub fn add_reported(&mut self, algorithm: &Algorithm, hits: u64, at: Timestamp) {
         if !algorithm.is_from_first_hit() || algorithm.used(&self.state, at) > 0 {
             self.add(algorithm, hits, at);
@@ -192,7 +192,7 @@ impl Leased {
         }
     }
 
-    /// Gives back the newest hits, and returns their number. Expects that leases have been expired.
+    /// Gives back the newest hits, and returns their number. Precondition: leases have been expired.
     pub fn give_back(&mut self, algorithm: &Algorithm, hits: u64, now: Timestamp) -> u64 {
         let used = algorithm.used(&self.state, now);
         let is_leased = self.outstanding() > 0 || used > self.exact;
@@ -207,7 +207,7 @@ impl Leased {
 
     /// Frees all hits, and returns the number of those that stay. Outstanding credits stay valid, and count.
     ///
-    /// While they are, a window from the first hit stays open with one hit: a hit that a node reports later has to be in it.
+    /// While there are any, a window from the first hit stays open with one hit: a hit that a node reports later has to be in it.
     pub fn reset(&mut self, algorithm: &Algorithm, now: Timestamp) -> u64 {
         self.expire(algorithm, now);
         let used = algorithm.used(&self.state, now);
@@ -303,7 +303,7 @@ mod tests {
         let bucket = Algorithm::TokenBucket(TokenBucket::greedy(200, rate, Window::from_secs(1).unwrap()));
         let mut leased = Leased::default();
         leased.assign(&bucket, 0, 10_000, at(60_000), at(1_000));
-        // Ten in the first second, and one that a client may spend from then on.
+        // Ten hits in the first second, and one hit that a client may spend from then on.
         leased.expire(&bucket, at(2_005));
         assert_eq!(bucket.remaining(&leased.state, at(2_005)), 199);
         assert_eq!(bucket.remaining(&leased.state, at(2_010)), 200);

@@ -6,30 +6,30 @@
 /// Bytes of a counter on the heap.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct HeapBytes {
-    /// After one request. A sender that makes up keys has the server keep as many for each of them.
+    /// After one request. For each key that a sender makes up, the server keeps as many.
     pub first: u64,
     /// At the limit.
     pub most: u64,
 }
 
 impl HeapBytes {
-    /// Of states that never grow.
+    /// For states that never grow.
     pub(super) const fn fixed(bytes: u64) -> Self {
         Self { first: bytes, most: bytes }
     }
 
-    /// Of states with so many bytes, and more for each of up to so many parts.
+    /// For states of `least` bytes, and `each` more for each of up to `parts_max` parts.
     const fn growing(least: u64, each: u64, parts_max: u32) -> Self {
         let parts = if parts_max == 0 { 1 } else { parts_max as u64 };
         Self { first: least + each, most: least.saturating_add(each.saturating_mul(parts)) }
     }
 
-    /// Of a log with so many instants at most.
+    /// For a log with at most so many instants.
     pub(super) const fn of_log(instants_max: u32) -> Self {
         Self::growing(106, 20, instants_max)
     }
 
-    /// Of so many slots at most.
+    /// For at most so many slots.
     pub(super) const fn of_slots(slots_max: u32) -> Self {
         Self::growing(36, 30, slots_max)
     }

@@ -60,7 +60,7 @@ impl Rate {
         u128::from(now.as_nanos()) * u128::from(self.hits)
     }
 
-    /// As many hits, in parts.
+    /// So many hits, in parts.
     #[inline]
     pub(super) fn weight(&self, hits: u64) -> u128 {
         u128::from(hits) * u128::from(self.nanos)
@@ -235,7 +235,7 @@ impl MicroRate {
     }
 }
 
-/// A rate that is read.
+/// A rate, as it is read.
 #[derive(Deserialize)]
 struct Parts {
     hits: u64,
@@ -302,8 +302,8 @@ mod tests {
         }
     }
 
-    /// field.md, the decaying counter: one that floors what has drained and starts anew with every request never drains
-    /// for a client that is a little faster than one hit drains.
+    /// field.md, the decaying counter: a meter that floors what has drained and starts anew with every request never drains for a client
+    /// that is a little faster than one hit drains.
     #[test]
     fn a_steady_client_does_not_stop_the_draining() {
         let (rate, start) = (rate(1, 1), 1_700_000_000_000);

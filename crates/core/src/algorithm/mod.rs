@@ -10,7 +10,7 @@
 //!   state of a bucket is the time at which it will be empty, so that it is the fuller the earlier it is read;
 //! - counts saturate at `u32::MAX`, which no limit exceeds; nothing overflows, whatever the hits and the time.
 //!
-//! docs/algorithms.md draws what each of them counts.
+//! docs/algorithms.md draws what each algorithm counts.
 
 /// Every algorithm: calls the macro with the arguments and the names of all of them.
 macro_rules! for_all {
@@ -123,8 +123,8 @@ use std::time::Duration;
 
 /// An algorithm with its parameters: the whole arithmetic of one limit.
 ///
-/// Snapshots and exports have it as it is serialized: the names of variants and fields are those of format 1, and never change. What is
-/// read is as valid as what a rule file has. Windows and lengths are in nanoseconds.
+/// Snapshots and exports have it as serialized: names of variants and fields are those of format 1, and never change. What is read is as
+/// valid as what a rule file has. Windows and lengths are in nanoseconds.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Algorithm {
@@ -146,7 +146,7 @@ pub enum Algorithm {
     Ban(Ban),
 }
 
-/// The state, of which outstanding credits are hits of this moment, and with the estimates of open reservations.
+/// The state with outstanding credits as hits of this moment, and with the estimates of open reservations.
 macro_rules! seen {
     ($self:expr, $state:expr, $now:expr) => {
         match $state {
@@ -157,8 +157,8 @@ macro_rules! seen {
     };
 }
 
-/// All numbers of one state. In one place, so that the compiler computes once what they share: the number of the window,
-/// for one, which takes a division.
+/// All numbers of one state, in one place: the compiler then computes once what they share, such as the number of the window, which takes a
+/// division.
 macro_rules! standing {
     ($algorithm:expr, $state:expr, $now:expr) => {{
         let state = $state;
@@ -245,8 +245,7 @@ impl Algorithm {
         }
     }
 
-    /// Of `hits` that were taken at `taken`, those that are known to count still. Rounded down: giving
-    /// back as many never takes away hits of others.
+    /// The part of `hits`, taken at `taken`, that is known to count still. Rounded down: giving it back never takes away hits of others.
     pub fn left_of(&self, state: &State, hits: u64, taken: Timestamp, now: Timestamp) -> u64 {
         // They count at least for as long as they would alone.
         let alone = self.add(State::EMPTY, hits, taken);
@@ -376,7 +375,7 @@ impl Algorithm {
         }
         match former.used(&state, now) {
             0 => State::EMPTY,
-            // Of requests that another algorithm counted, it is not known whether they are in flight; and hits are no denials.
+            // Whether requests that another algorithm counted are in flight is unknown; and hits are no denials.
             _ if !self.counts_hits() => State::EMPTY,
             used => self.add(State::EMPTY, used, now),
         }

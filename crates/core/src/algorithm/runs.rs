@@ -48,7 +48,7 @@ fn len(nanos: u64, hits: u32) -> usize {
 }
 
 impl Runs {
-    /// The instant of the newest hit; of no meaning if there is none.
+    /// The instant of the newest hit; meaningless if there is none.
     #[inline]
     pub(super) fn newest(&self) -> u64 {
         self.newest
@@ -140,7 +140,7 @@ impl Runs {
 
     /// Joins all hits beyond the newest `kept` into one run, dated as the newest of them.
     pub(super) fn join_beyond(&mut self, kept: u64) {
-        // Compared anew after each join: a run holds up to `u32::MAX` hits, and those that a join loses are not beyond.
+        // Compared anew after each join: a run holds up to `u32::MAX` hits, and hits that a join loses are no longer beyond.
         while let total = self.total
             && let Some(oldest) =
                 self.pop_oldest(|oldest| u64::from(oldest.hits) < total.saturating_sub(kept))
@@ -207,7 +207,7 @@ impl Runs {
         self.total += u64::from(run.hits);
     }
 
-    /// Takes the newest run away if it is as wanted.
+    /// Removes the newest run if `wanted` holds for it.
     fn pop_newest(&mut self, wanted: impl FnOnce(Run) -> bool) -> Option<Run> {
         let mut backwards = self.bytes.iter().rev().copied().peekable();
         let last = varint::read_back(&mut backwards)?;
@@ -225,7 +225,7 @@ impl Runs {
         Some(run)
     }
 
-    /// Takes the oldest run away if it is as wanted.
+    /// Removes the oldest run if `wanted` holds for it.
     #[inline]
     fn pop_oldest(&mut self, wanted: impl FnOnce(Run) -> bool) -> Option<Run> {
         let run = self.iter().next().filter(|&run| wanted(run))?;

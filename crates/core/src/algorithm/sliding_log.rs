@@ -56,7 +56,7 @@ impl SlidingLog {
         if runs.newest() <= forgotten {
             return 0;
         }
-        // Every hit that is admitted clears away what is forgotten, so that there is little of it to walk over.
+        // Every admitted hit clears away what is forgotten, so there is little to walk over.
         let gone = runs.iter().take_while(|run| run.at <= forgotten).map(|run| u64::from(run.hits));
         runs.total() - gone.sum::<u64>()
     }
@@ -219,7 +219,7 @@ impl Facts for SlidingLog {
         if most(self.limit) > SHARED_LIMIT_MAX { Err(NotShareable::Log(SHARED_LIMIT_MAX)) } else { Ok(*self) }
     }
 
-    /// Counts hits at this instant, unless they have expired. Those that have are forgotten first: joined with others, they would count again.
+    /// Counts hits at this instant, unless they have expired. Expired hits are forgotten first: joined with others, they would count again.
     fn insert(&self, state: State, hits: u64, at: u64, now: Timestamp) -> State {
         let hits = u32::try_from(hits).unwrap_or(u32::MAX);
         let mut runs = if let State::Log(runs) = state { runs } else { Box::default() };
@@ -289,7 +289,7 @@ mod tests {
         }
         assert_eq!(rule.used(&state, at(1)), 100_000);
         assert!(state.heap_bytes() < 200, "{} bytes", state.heap_bytes());
-        // The newest ten hold the limit; the older ones go with the newest of them.
+        // The newest ten fill the limit; the older hits leave with the newest of them.
         let last = at(0).saturating_add_nanos(99_999);
         let wait = Duration::from_secs(3600);
         assert_eq!(rule.until_full(&state, last), wait);
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(four.used(&state, at(18_000)), 2);
     }
 
-    /// docs/algorithms.md: and so does a give-back of newer ones.
+    /// docs/algorithms.md: and so does a give-back of newer hits.
     #[test]
     fn hits_beyond_the_limit_count_after_a_give_back_for_as_long_as_the_newest_of_them() {
         let two = per(2, 10);

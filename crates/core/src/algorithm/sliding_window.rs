@@ -110,8 +110,8 @@ impl SlidingWindow {
         u64::from(self.limit).saturating_sub(self.used_of(buckets))
     }
 
-    /// See [`Algorithm::take`](super::Algorithm::take). Reads the buckets once: the compiler does not find out that those of the
-    /// new state are the same.
+    /// See [`Algorithm::take`](super::Algorithm::take). Reads the buckets once: the compiler does not recognise that those of the new state
+    /// are the same.
     #[inline(always)]
     pub(super) fn take(&self, words: [u64; 2], hits: u64, now: Timestamp) -> Taken {
         let buckets = self.buckets(words, now);

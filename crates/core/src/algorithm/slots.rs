@@ -30,11 +30,11 @@ const FORM: usize = 3;
 /// The first word of the first slot.
 const FIRST: usize = 4;
 
-/// Of slots with three words: id, deadline, and hits below the milliseconds of the hold. Others have two: id, and hits below the
+/// Form of slots with three words: id, deadline, and hits below the milliseconds of the hold. Narrow slots have two: id, and hits below the
 /// deadline.
 const WIDE: u64 = 1 << 32;
 
-/// Bits of the hits of a narrow slot. The others are of its deadline.
+/// Bits of the hits of a narrow slot. The other bits of the word are its deadline.
 const HITS_BITS: u32 = 16;
 
 /// The nanoseconds that deadlines of narrow slots may be apart: 78 hours.
@@ -50,13 +50,13 @@ pub struct Slots {
 /// Hits of one request in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slot {
-    /// By which it is released; 0 if it only ends by its deadline.
+    /// The id by which it is released; 0 if it ends only at its deadline.
     pub id: u64,
-    /// From this moment on it is not held, in nanoseconds since the epoch.
+    /// The moment from which on it is not held, in nanoseconds since the epoch.
     pub(super) deadline: u64,
     /// At least 1.
     pub hits: u32,
-    /// Between taking it and its deadline, in milliseconds; the most that fit, seven weeks, if it was renewed for longer.
+    /// Milliseconds between taking it and its deadline; the maximum, seven weeks, if it was renewed for longer.
     pub(super) hold_millis: u32,
 }
 
@@ -107,7 +107,7 @@ impl Default for Slots {
     }
 }
 
-/// Whatever the form of the slots.
+/// Equal whatever the form of the slots.
 impl PartialEq for Slots {
     fn eq(&self, other: &Self) -> bool {
         self.mean_hold_nanos() == other.mean_hold_nanos() && self.all().eq(other.all())
@@ -145,7 +145,7 @@ impl Slots {
         slots
     }
 
-    /// Has narrow slots like this one represented from now on, of those without any.
+    /// Sets the form, of a counter without slots, so that it represents narrow slots like this one.
     fn set_form_for(&mut self, slot: &Slot) {
         self.words[BASE] = slot.deadline.saturating_sub(SPAN / 2);
         self.words[FORM] = slot.hold_millis.into();
@@ -255,9 +255,9 @@ impl Slots {
         self.words.capacity() * size_of::<u64>()
     }
 
-    /// Number of slots at the front that are not held any more.
+    /// Number of slots at the front that are no longer held.
     pub(super) fn expired(&self, now: Timestamp) -> usize {
-        // Every take and release drops those that are not held, so that there are few of them to walk over.
+        // Every take and release drops such slots, so there are few to walk over.
         self.all().take_while(|slot| !slot.is_held(now)).count()
     }
 
@@ -302,8 +302,8 @@ impl Slots {
         self.put(index, &slot);
     }
 
-    /// The number of slots for which room is made when there is none. Doubled, as a vector grows by itself, most counters would hold room
-    /// for nearly as many slots again.
+    /// Number of slots to make room for when there is none. If room doubled, as in a vector that grows by itself, most counters would hold
+    /// room for nearly as many slots again.
     fn growth(&self) -> usize {
         2 + self.len() / 4
     }
@@ -323,14 +323,14 @@ impl Slots {
             return;
         }
         self.remove(index);
-        // Both in whole milliseconds, so that the one of taking it is the same after any number of renewals.
+        // Both in whole milliseconds, so that the time of taking it stays the same after any number of renewals.
         let [taken, ends] = [slot.taken(), deadline].map(|at| at.as_nanos() / NANOS_PER_MILLI);
         let hold_millis = u32::try_from(ends - taken).unwrap_or(u32::MAX);
         self.insert(Slot { deadline: deadline.as_nanos(), hold_millis, ..slot });
     }
 
-    /// Gives back hits of the slot at an index, at most as many as it has: without any it is removed. Returns how many, and the slot as it
-    /// was.
+    /// Gives back hits of the slot at an index, at most as many as it has; a slot without hits is removed. Returns how many, and the slot
+    /// as it was.
     pub(super) fn give_back(&mut self, index: usize, hits: u64) -> (u32, Slot) {
         let (slot, width) = (self.get(index), self.width());
         let given = u32::try_from(hits).unwrap_or(u32::MAX).min(slot.hits);

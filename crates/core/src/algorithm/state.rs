@@ -22,7 +22,7 @@ pub enum State {
     Slots(Slots),
     /// Any other state, and leases on the counter.
     Leased(Box<Leased>),
-    /// Any other but a leased one, and the reservations on the counter.
+    /// Any other state except a leased one, and the reservations on the counter.
     Reserved(Box<Reserved>),
 }
 
@@ -30,7 +30,7 @@ impl State {
     /// No hits.
     pub const EMPTY: Self = Self::Words([0, 0]);
 
-    /// The two words; of a state that is not made of words, those of the empty one.
+    /// The two words; for a state of another form, those of the empty state.
     #[inline]
     pub(super) fn words(&self) -> [u64; 2] {
         match self {
@@ -39,7 +39,7 @@ impl State {
         }
     }
 
-    /// Drops it. Of two words there is nothing to drop, which the compiler finds out in a call only.
+    /// Drops it. Two words need no drop, which the compiler finds out in a call only.
     #[inline(always)]
     pub(crate) fn discard(self) {
         match self {
@@ -128,7 +128,7 @@ impl State {
     }
 }
 
-/// A state that is read. Most are two words, for which no code to drop a state runs.
+/// A state to be read. Most are two words, for which no code to drop a state runs.
 #[derive(Debug)]
 pub enum StateView<'s> {
     /// A copy of two words.
@@ -173,7 +173,7 @@ impl Deref for StateView<'_> {
 /// Bytes of a lease as it is stored: seven numbers.
 const LEASE_BYTES: usize = 7 * 8;
 
-/// The bit of the number of leases, as it is stored, that marks quota behind them.
+/// Bit of the stored number of leases that marks quota behind them.
 const HAS_QUOTA: u64 = 1 << 63;
 
 /// Bytes of a reservation as stored.
@@ -188,7 +188,7 @@ pub struct Lease {
     pub holder: u64,
     /// Sequence number of its last request.
     pub sequence: u64,
-    /// Its total of spent hits, as far as they are counted as used.
+    /// Its total of spent hits that are counted as used.
     pub settled: u64,
     /// Credits that it may spend beyond that.
     pub outstanding: u64,
@@ -203,9 +203,9 @@ pub struct Lease {
 pub struct Leased {
     /// Hits that are used; never leased itself.
     pub state: State,
-    /// In no order. Those that have ended are still there until the next operation.
+    /// In no order. Ended leases stay until the next operation.
     pub leases: Vec<Lease>,
-    /// Of the hits in a window from the first hit, those that exact decisions admitted: they certainly are in it.
+    /// Hits of a window from the first hit that exact decisions admitted: these are certainly in it.
     pub exact: u64,
     /// Hits of quota, if clients have any.
     pub assigned: Option<Assigned>,
@@ -216,7 +216,7 @@ pub struct Leased {
 pub struct Reserved {
     /// The hits whose number is known.
     pub(super) settled: State,
-    /// Those, and the estimates of open reservations.
+    /// The settled hits, and the estimates of open reservations.
     pub(super) seen: State,
     /// In the order of their starts.
     pub(super) open: Vec<Open>,
@@ -225,7 +225,7 @@ pub struct Reserved {
 /// Hits of one request until it ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reservation {
-    /// By which it is ended; never 0.
+    /// The id by which it is ended; never 0.
     pub id: u64,
     /// The estimate; at least 1.
     pub hits: u32,
@@ -239,7 +239,7 @@ pub struct Reservation {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Open {
     pub(super) reservation: Reservation,
-    /// The window, the sub-window or the instant of the hits; of buckets as the head of `reserved/` has it.
+    /// The window, the sub-window or the instant of the hits; for buckets, as the head of `reserved/` defines it.
     pub(super) place: u128,
 }
 

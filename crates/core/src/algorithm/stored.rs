@@ -16,13 +16,13 @@ const EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
 
 /// The form in a shared store, which each algorithm states in its file. The arithmetic there is that of `arithmetic.lua`.
 pub(super) trait Stored: Sized {
-    /// Appends the letter and the parameters of which the meaning of a state depends.
+    /// Appends the letter and the parameters on which the meaning of a state depends.
     fn write_signature(&self, out: &mut StoredBytes);
 
     /// Appends the other parameters. `now` is the time of this machine, which need not be that of the store.
     fn write_parameters(&self, _now: Timestamp, _out: &mut StoredBytes) {}
 
-    /// The algorithm with this signature. The store does not have the number that the limit admits: it is the greatest there is.
+    /// The algorithm with this signature. Its limit is the greatest there is: the store does not have the number that the limit admits.
     fn of_signature(letter: u8, parameters: &mut StoredNumbers<'_>) -> Option<Self>;
 
     /// Reads the numbers of a state.

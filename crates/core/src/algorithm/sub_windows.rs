@@ -1,15 +1,14 @@
 //! The sliding window with `precision`: as many hit counts as the window has sub-windows, and one more.
 //!
-//! Time is cut into sub-windows, aligned to the Unix epoch. The newest ones, a window's length together with the current
-//! one, count in full. The one that the window is just leaving counts by the share of it that still lies inside, but no
-//! more of it is taken off before it has been left altogether than one sub-window's share of the limit. All of its hits may
-//! lie at its very end; this bounds how many of those the estimate overlooks.
+//! Time is cut into sub-windows, aligned to the Unix epoch. The newest sub-windows, a window's length together with the current one, count
+//! in full. The sub-window that the window is leaving counts by the share of it that is still inside. But until it is left altogether, at
+//! most one sub-window's share of the limit is taken off: all of its hits may lie at its very end, and this bounds how many of them the
+//! estimate overlooks.
 //!
 //! Invariant: in no half-open stretch of the window's length are more than `limit + limit / precision` hits admitted,
-//! rounded down. Proof: let the last hit of the stretch be admitted when the sub-window being left holds `o` hits and
-//! the newer ones `n`, that hit included. The stretch begins in the sub-window being left or later, so it has at most
-//! `n + o` hits. The hit was admitted, so that `n + o - taken off <= limit`; and no more is taken off than
-//! `limit / precision`.
+//! rounded down. Proof: let the last hit of the stretch be admitted when the sub-window being left holds `o` hits and the newer sub-windows
+//! `n`, that hit included. The stretch begins in the sub-window being left or later: it has at most `n + o` hits. The hit was admitted, so
+//! `n + o - taken off <= limit`; and no more is taken off than `limit / precision`.
 //!
 //! With one sub-window the estimate is that of [`SlidingWindow`](super::SlidingWindow), which needs but two words.
 
@@ -42,7 +41,7 @@ pub struct SubWindows {
 /// A counter as of one moment.
 struct View<'s> {
     number: u64,
-    /// Hits of the sub-window being left and those after it; all later ones, up to the current, have none.
+    /// Hits of the sub-window being left and of those after it; all later sub-windows, up to the current, have none.
     hits: &'s [u32],
     /// Nanoseconds since the current sub-window began; less than its length.
     elapsed: u64,
@@ -188,8 +187,8 @@ impl SubWindows {
         self.until_at_most(state, 0, now)
     }
 
-    /// The least wait after which the estimate is at most `target`, if no other hits arrive. Each sub-window becomes the
-    /// one being left, one after the other, and the estimate never rises meanwhile.
+    /// The least wait until the estimate is at most `target`, if no other hits arrive. Meanwhile the sub-windows are left one after the
+    /// other, and the estimate never rises.
     fn until_at_most(&self, state: &State, target: u64, now: Timestamp) -> Duration {
         let View { number, hits, elapsed } = self.view(state, now);
         let mut newer = sum(hits);
@@ -203,7 +202,7 @@ impl SubWindows {
             }
             return self.start(number.saturating_add(turn)).saturating_add_nanos(fades).since(now);
         }
-        // None of them counts: at the start of the sub-window after the last one was left.
+        // No hit counts any more: at the start of the sub-window after the last was left.
         let emptied = if hits.is_empty() {
             Timestamp::EPOCH
         } else {
@@ -212,8 +211,8 @@ impl SubWindows {
         emptied.since(now)
     }
 
-    /// The first moment, counted from the start of a sub-window, at which at most `room` hits of the one being left
-    /// still count; none if that is not before its end.
+    /// The first moment, counted from the start of a sub-window, at which at most `room` hits of the sub-window being left still count;
+    /// none if not before its end.
     fn fades_at(&self, leaving: u32, room: u64) -> Option<u64> {
         let hits = u64::from(leaving);
         if hits <= room {
@@ -282,7 +281,7 @@ impl Stored for SubWindows {
     }
 }
 
-/// A window with sub-windows that is read.
+/// A window with sub-windows, as it is read.
 #[derive(Deserialize)]
 struct Parts {
     limit: u32,

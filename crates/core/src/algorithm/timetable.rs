@@ -1,4 +1,4 @@
-//! Times of the week in a place, and which of several is first at a moment.
+//! Times of the week in a place, and which of several counts at a moment.
 //!
 //! Times are those that clocks in the place show: hours that a change of the clocks skips do not occur, and hours that it repeats
 //! occur twice. Between two changes of the clocks every week is alike, so that one week is enough to compute any moment.
@@ -30,8 +30,7 @@ pub struct Hours {
 }
 
 impl Hours {
-    /// From a minute of the day on to another, the last of which is 1440, on the days of these bits, from Monday on. None if that
-    /// is no time at all.
+    /// From one minute of the day to another, at most 1440, on the days of these bits, from Monday on. None if that is no time at all.
     pub fn new(days: u8, from: u16, to: u16) -> Option<Self> {
         let is_valid = days & 0x7f == days && days != 0 && from < MINUTES_PER_DAY && to <= MINUTES_PER_DAY;
         (is_valid && from != to).then_some(Self { days, from, to })
@@ -83,7 +82,7 @@ pub struct Timetable {
 pub struct Overlap {
     /// Their index.
     pub hours: usize,
-    /// The index of the first that they overlap.
+    /// The index of the first hours that they overlap.
     pub first: usize,
     /// Whether all of them are within hours before them, so that they never count.
     pub is_whole: bool,

@@ -36,7 +36,7 @@ pub enum Refill {
     Intervals {
         /// Tokens refilled at once.
         tokens: NonZeroU32,
-        /// From one time to the next.
+        /// Time from one refill to the next.
         interval: Window,
     },
 }

@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //!
-//! - hits of slots that are held never exceed the limit by a take that was admitted;
+//! - an admitted take never makes the hits of held slots exceed the limit;
 //! - a release ends the slot that it names, once. No other release changes anything, so nothing is ever given back that
 //!   was not taken;
 //! - a deadline is fixed when the slot is taken: another `max_hold` applies to later slots, and to renewals;
@@ -48,7 +48,7 @@ pub enum Released {
     Unknown,
 }
 
-/// The weight of one hold in [`Slots::mean_hold_nanos`] is one part of these.
+/// One hold has one part in so many of the weight of [`Slots::mean_hold_nanos`].
 const MEAN_OF: u64 = 8;
 
 impl Concurrency {
@@ -183,8 +183,8 @@ impl State {
         (Released::Hits(released), expired)
     }
 
-    /// Renews the slot of this id, if it is held: it ends `max_hold` from now, or later if it did. Returns also the number of slots that
-    /// had passed their deadlines since the last take, release or renewal.
+    /// Renews the slot of this id, if it is held: it ends `max_hold` from now, unless it already ended later. Returns also the number of
+    /// slots that had passed their deadlines since the last take, release or renewal.
     pub fn renew_slot(&mut self, id: u64, max_hold: Window, now: Timestamp) -> (bool, usize) {
         let Self::Slots(slots) = self else { return (false, 0) };
         let expired = slots.drop_expired(now);
@@ -222,7 +222,7 @@ impl Stored for Concurrency {
 
     fn of_signature(letter: u8, _: &mut StoredNumbers<'_>) -> Option<Self> {
         (letter == b'N').then_some(())?;
-        // Nor has the store the longest hold.
+        // The store does not have the longest hold either.
         let max_hold = Window::from_secs(HOLD_MAX.as_secs()).ok()?;
         Some(Self { limit: u32::MAX, max_hold, queue: None })
     }

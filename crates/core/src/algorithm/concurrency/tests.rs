@@ -87,7 +87,7 @@ enum Event {
     Take {
         hits: u64,
     },
-    /// Of the slot taken as that many before, which may have ended.
+    /// Of a recent slot, by how many were taken since; it may have ended.
     Release {
         back: usize,
         hits: Option<u64>,

@@ -54,7 +54,7 @@ impl Schedule {
 /// One counter: a window and the hits in it.
 #[derive(Clone, Copy)]
 struct Count {
-    /// The window's last nanosecond; of no meaning without hits.
+    /// The window's last nanosecond; meaningless without hits.
     last: u64,
     /// Saturates: more cannot matter, as no limit is above `u32::MAX`.
     hits: u32,
@@ -214,7 +214,7 @@ impl Stored for FixedWindow {
         }
     }
 
-    /// Of a calendar: the time from which on its ends are known, and the three ends after it.
+    /// For a calendar: the time from which on its ends are known, and the three ends after it.
     fn write_parameters(&self, now: Timestamp, out: &mut StoredBytes) {
         let Schedule::Calendar(calendar) = &self.schedule else { return };
         let begin = now.as_nanos().saturating_sub(CLOCK_DIFFERENCE.as_nanos() as u64);
@@ -306,9 +306,9 @@ impl Facts for FixedWindow {
         Ok(self.clone())
     }
 
-    /// Counts hits in the window that ends with this nanosecond, if it is not past: a window that ends later has opened since. Of a window from
-    /// the first hit, it is the end of the one that these hits would open: they are in that of a hit before them, and it is theirs if they
-    /// are the first.
+    /// Counts hits in the window whose last nanosecond is `last`, unless a later window has opened since. For windows from the first hit,
+    /// `last` is the end of the window that these hits would open: they join the window of an earlier hit, and open theirs if they are the
+    /// first.
     fn insert(&self, state: State, hits: u64, last: u64, _: Timestamp) -> State {
         let [open_last, open_hits] = state.words();
         let open_hits = open_hits as u32;

@@ -19,11 +19,11 @@ const START: u64 = 1_704_844_800_000_000_000;
 pub(super) struct Case {
     pub(super) algorithm: Algorithm,
     pub(super) model: Model,
-    /// Around which the gaps between requests lie.
+    /// The gaps between requests lie around this length.
     pub(super) nanos: u64,
 }
 
-/// The algorithm of that number, with the parameters that it has use for.
+/// The algorithm of this number, with the parameters that it uses.
 fn case_of(which: usize, limit: u32, nanos: u64, precision: u8, hits: u32) -> Case {
     // A bucket of thousands that gets one back in ten years would be full again after the end of time.
     let nanos = if which >= 6 { nanos.min(7 * 86_400_000_000_000) } else { nanos };

@@ -1,4 +1,4 @@
-//! Waits of counters of which nodes hold credits, and clients quota, of every algorithm.
+//! Waits of counters for which nodes hold credits and clients hold quota, for every algorithm.
 
 use super::{
     super::{Lease, Leased, State},
@@ -42,7 +42,7 @@ proptest! {
         };
         let then = now.saturating_add(wait);
         prop_assert!(algorithm.remaining(&state, then) >= hits, "after {wait:?}");
-        // Of a rate the least wait is not always found.
+        // With a rate, the least wait is not always found.
         if !wait.is_zero() && quota.is_none() {
             let before = Timestamp::from_nanos(then.as_nanos() - 1);
             prop_assert!(algorithm.remaining(&state, before) < hits, "before {wait:?}");

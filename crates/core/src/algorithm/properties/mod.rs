@@ -129,7 +129,7 @@ proptest! {
         }
     }
 
-    /// The ground of leases (`shared::lease`): hits that are counted later, or more of them, never leave more room.
+    /// The basis of leases (`shared::lease`): hits that are counted later, or more of them, never leave more room.
     #[test]
     fn hits_that_are_counted_later_leave_no_more_room(
         case in case(), hits in prop::collection::vec((0.0..0.4f64, 0.0..0.6f64, 1..5u64), 1..20), share in 0.0..2.0f64,
@@ -157,7 +157,7 @@ proptest! {
     #[test]
     fn used_hits_stay_used_under_another_rule(from in case(), to in case(), events in events()) {
         let mut counter = Counter::after(from.clone(), &events);
-        // The oracle knows the months of one year only.
+        // The oracle has the months of one year only.
         let is_known = !matches!(to.model, Model::CalendarWindow { .. }) || counter.now < BERLIN_MONTHS[12];
         prop_assume!(is_known);
         let now = Timestamp::from_nanos(counter.now);
@@ -253,7 +253,7 @@ proptest! {
         let counter = Counter::after(case, &events);
         let earlier = counter.now - (counter.case.nanos as f64 * back) as u64;
         prop_assert!(counter.remaining(earlier) <= counter.remaining(counter.now));
-        // The moment of the reset is the same, from wherever one looks.
+        // The moment of the reset is the same at either time.
         let wait = |now: u64| counter.case.algorithm.until_full(&counter.state, Timestamp::from_nanos(now));
         if counter.until_full() > 0 {
             prop_assert_eq!(nanos(wait(earlier)), counter.until_full() + (counter.now - earlier));

@@ -76,8 +76,8 @@ impl Algorithm {
         }
     }
 
-    /// The place of the hits that were added last, now, to a state of a window or a log: the end of their window, or the number of
-    /// their (sub-)window, or their instant. Of a window from the first hit it is the end of the one that they would open alone.
+    /// The place of hits that were just added to a state of a window or a log: the end of their window, the number of their (sub-)window,
+    /// or their instant. For a window from the first hit, it is the end of the window that they would open alone.
     pub(super) fn place_at(&self, state: &State, now: Timestamp) -> u128 {
         if let Some(last) = self.last_from_first_hit(now) {
             return last.into();
@@ -90,18 +90,18 @@ impl Algorithm {
         }
     }
 
-    /// Whether a place is in the window of a state, or in a later one; false only of windows from the first hit.
+    /// Whether a place is in the window of a state, or in a later window; false only for windows from the first hit.
     pub(super) fn is_in_window(&self, place: u128, state: &State) -> bool {
         !self.is_from_first_hit() || place >= u128::from(state.words()[0])
     }
 
-    /// A state, empty if it is of an earlier window from the first hit than another one.
+    /// The state; empty if its window from the first hit is earlier than that of `other`.
     pub(super) fn of_window(&self, state: State, other: &State) -> State {
         if self.is_from_first_hit() && state.words()[0] < other.words()[0] { State::EMPTY } else { state }
     }
 
-    /// Counts hits at a place of a window or a log: the state is that of hits that were added there in the order of time. Hits
-    /// that no later state would count are left out, and of a log those that have expired.
+    /// Counts hits at a place of a window or a log, as if they had been added there in the order of time. Leaves out hits that no later
+    /// state would count, and in a log the expired hits.
     pub(super) fn insert(&self, state: State, hits: u64, place: u128, now: Timestamp) -> State {
         let place = u64::try_from(place).unwrap_or(u64::MAX);
         each!(self, algorithm => Facts::insert(algorithm, state, hits, place, now))

@@ -1,32 +1,33 @@
 //! A counter with reservations: hits of requests whose cost becomes known when they end.
 //!
-//! A start counts an estimate, and its end the actual cost instead of it, dated at the start. Invariant: **the counter equals
-//! one to which each start was charged with its actual cost, or while that is not known with its estimate, at the time of the start.**
-//! Admissions stay as they were made.
+//! A start counts an estimate. Its end replaces it by the actual cost, dated at the start. Invariant: **the counter equals a counter to
+//! which each start was charged, at its time, with its actual cost, or with its estimate while the cost is unknown.** Past admissions stay
+//! as they were made.
 //!
 //! `settled` is the counter of all hits whose number is known. `seen`, which decisions read, is the same with the open reservations.
 //! Nothing is ever subtracted from a state: an end inserts the actual cost into `settled` at the date of the start, and `seen` is made
 //! anew. Hence an end takes away no hits of others, whatever happened in between.
 //!
-//! **Windows and logs.** They count hits by the (sub-)window or the instant in which they are; hits that are inserted there later are
-//! the same hits ([`Algorithm::insert`]). If that has left the window, there is nothing to correct.
+//! **Windows and logs.** They count hits by their (sub-)window or instant; hits that are inserted there later are the same hits
+//! ([`Algorithm::insert`]). Once that has left the window, there is nothing to correct.
 //!
-//! **Windows from the first hit.** A start has the end of the window that it would open as its place, and `settled` has the window of the first
-//! hit that is known: so `seen` has that of the first of all. It moves if the start that opened it ends with the cost 0. Two windows are not
-//! made anew: one that is past when the cost of its first start becomes known, if a later one has been opened since; and one that was opened
-//! by a start whose hits are returned at its deadline, which would then last longer than was stated.
+//! **Windows from the first hit.** The place of a start is the end of the window that it would open. `settled` has the window of the first
+//! known hit, so `seen` has that of the first hit of all. It moves if the start that opened it ends with the cost 0. Two windows are not
+//! made anew: a window that is past when the cost of its first start becomes known, if a later window has been opened since; and a window
+//! opened by a start whose hits are returned at its deadline, since it would then last longer than was stated.
 //!
-//! **Buckets** ([`Drain`]) do not remember when hits were added, and it matters: a bucket that ran dry in between has wasted the time in which
-//! it was. The moment at which a bucket runs dry, to which hits of weight `w` are added at `t`, becomes `max(dry, t) + w`. After
+//! **Buckets** ([`Drain`]) do not remember when hits were added, and it matters: a bucket that ran dry in between has wasted the time in
+//! which it was dry. When hits of weight `w` are added at `t`, the moment at which the bucket runs dry becomes `max(dry, t) + w`. After
 //! additions `1..n` it is therefore the greatest of `dry + w1 + … + wn` and, for each `i`, `ti + wi + … + wn`: the latest of all
 //! paths that begin at the start or at one of the additions and pass through all later ones. Let `s` be a reservation. The paths without
 //! it are those of `settled`. Of the paths through it, the latest is `place + ws`, where `place` is `max(dry, ts)` at the start
 //! plus all weights added since. So `place` is all that has to be remembered to insert any `ws` later:
 //! `settled = max(settled, place + ws)`. For another open reservation before `s`, all paths pass through `s` afterwards: its
-//! `place` grows by `ws`. For one after `s`, the paths to it through `s` are new: its `place` becomes `max(place, place of s + ws)`.
+//! `place` grows by `ws`. For a reservation after `s`, the paths to it through `s` are new: its `place` becomes
+//! `max(place, place of s + ws)`.
 //! `seen` follows in the same way, in the order of the starts.
 //!
-//! Hits that are given back without a ticket are settled ones: reserved hits are given back by their end only.
+//! Hits that are given back without a ticket are settled hits: only an end gives back reserved hits.
 
 mod dated;
 #[cfg(test)]
@@ -36,7 +37,7 @@ use super::{Algorithm, Reservation, Reserved, State, state::Open};
 use crate::limit::{Reset, Timestamp};
 use std::{borrow::Cow, time::Duration};
 
-/// The most open reservations of one counter. Beyond, an estimate is charged that no end corrects.
+/// The most open reservations of one counter. Beyond it, an estimate is charged that no end corrects.
 pub const RESERVATIONS_MAX: usize = 4_096;
 
 /// The result of an end.
@@ -49,8 +50,8 @@ pub enum Ended {
 }
 
 impl Reserved {
-    /// From the states without and with open reservations, and these in the order of their starts, each with its place; none without
-    /// any, or if a state is not a plain one.
+    /// Combines the states without and with open reservations, and these in the order of their starts, each with its place. None without
+    /// any reservation, or if a state is not a plain one.
     pub fn from_parts(
         settled: State,
         seen: State,
@@ -99,7 +100,7 @@ impl Reserved {
     /// The counter as decisions read it.
     #[cold]
     pub(super) fn seen(&self, algorithm: &Algorithm, now: Timestamp) -> Cow<'_, State> {
-        // Those whose hits stay change nothing in it.
+        // Reservations whose hits stay change nothing in it.
         if !self.open().any(|reservation| reservation.returns && reservation.deadline <= now) {
             return Cow::Borrowed(&self.seen);
         }
@@ -143,8 +144,8 @@ impl Reserved {
         self.open.iter_mut().filter(|open| open.place >= last).for_each(|open| open.place = last);
     }
 
-    /// Closes a reservation, and counts its hits as known: of a bucket only those that leave at most `most` in it. [`Self::see`] is to
-    /// follow if they are not those that were reserved.
+    /// Closes a reservation, and counts its hits as known; in a bucket, only as many as leave at most `most` in it. [`Self::see`] must
+    /// follow if they are not the reserved hits.
     fn settle(&mut self, algorithm: &Algorithm, index: usize, hits: u64, most: u64, now: Timestamp) {
         let Open { place, .. } = self.open.remove(index);
         if hits == 0 {
@@ -196,7 +197,7 @@ impl Reserved {
         };
     }
 
-    /// Counts hits of which the number is known.
+    /// Counts hits whose number is known.
     fn add(&mut self, algorithm: &Algorithm, hits: u64, now: Timestamp) {
         if hits == 0 {
             return;
@@ -216,9 +217,9 @@ impl Reserved {
         };
     }
 
-    /// Gives back hits of which the number is known, newest first.
+    /// Gives back hits whose number is known, newest first.
     fn give_back(&mut self, algorithm: &Algorithm, hits: u64, now: Timestamp) {
-        // Without the settled hits that opened it, a window that is past would not be made anew as such.
+        // Without the settled hits that opened it, a past window would not be made anew as such.
         if algorithm.is_from_first_hit() && algorithm.used(&self.settled, now) == 0 {
             return;
         }
@@ -236,7 +237,7 @@ impl Reserved {
         self.seen = algorithm.add(std::mem::take(&mut self.seen), reservation.hits.into(), now);
         let place = before.unwrap_or_else(|| algorithm.place_at(&self.seen, now));
         if self.open.len() == self.open.capacity() {
-            // Doubled, as a vector grows by itself, most counters would hold room for nearly as many again.
+            // If room doubled, as in a vector that grows by itself, most counters would hold room for nearly as many again.
             self.open.reserve_exact(2 + self.open.len() / 4);
         }
         self.open.push(Open { reservation, place });
@@ -272,7 +273,7 @@ impl Reserved {
     #[cold]
     pub(super) fn take_over(mut self, algorithm: &Algorithm, former: &Algorithm, now: Timestamp) -> State {
         self.expire(former, now);
-        // Of a window from the first hit that is over nothing counts, though its hits might open another one if its first cost nothing.
+        // Nothing of a past window from the first hit counts, though its hits might open another window if its first cost nothing.
         if former.is_from_first_hit() && former.used(&self.seen, now) == 0 {
             return State::EMPTY;
         }
@@ -295,8 +296,8 @@ impl Reserved {
         taken.into_state()
     }
 
-    /// The least wait after which the counter is as wanted, if nothing is charged and no end arrives: `until` returns that of a plain
-    /// state. Hits that are returned at a deadline shorten it. Once it is as wanted it stays so, hence the search.
+    /// The least wait until the counter is as wanted, if nothing is charged and no end arrives; `until` returns the wait of a plain state.
+    /// Hits returned at a deadline shorten it. Once the counter is as wanted it stays so, hence the search.
     #[cold]
     pub(super) fn least_wait(
         &self,
@@ -318,8 +319,8 @@ impl Reserved {
         deadlines.get(later).map_or(wait, |deadline| wait.min(deadline.since(now)))
     }
 
-    /// See [`Algorithm::expires`]. A reservation is kept until its deadline, also if its hits do not count any more: its end is
-    /// known, then, from one that never was.
+    /// See [`Algorithm::expires`]. A reservation is kept until its deadline, even if its hits no longer count: its end then differs from
+    /// the end of a reservation that never was.
     pub(super) fn expires(&self, algorithm: &Algorithm) -> Timestamp {
         let last = self.open().map(|reservation| reservation.deadline).max().unwrap_or_default();
         algorithm.expires(&self.seen).max(last)
@@ -347,9 +348,8 @@ impl Algorithm {
         (state, is_reserved.then_some(expired))
     }
 
-    /// Ends the reservation of this id: counts `hits`, of the number of those that were reserved, instead of these, dated at its
-    /// start. A bucket has at most `most` hits then. Returns also the number of reservations that had passed their deadlines since the
-    /// last change.
+    /// Ends the reservation of this id: replaces the reserved hits by `hits`, computed from their number, dated at its start. A bucket then
+    /// has at most `most` hits. Returns also the number of reservations that had passed their deadlines since the last change.
     pub fn end_reservation(
         &self,
         state: State,
@@ -422,7 +422,7 @@ impl Algorithm {
         }
     }
 
-    /// See [`Algorithm::until_admits`]; of a counter with reservations.
+    /// See [`Algorithm::until_admits`]; for a counter with reservations.
     pub(super) fn until_admits_reserved(&self, reserved: &Reserved, hits: u64, now: Timestamp) -> Reset {
         if self.until_admits(&reserved.seen, hits, now) == Reset::Never {
             return Reset::Never;
@@ -433,8 +433,8 @@ impl Algorithm {
         }))
     }
 
-    /// See [`Algorithm::until_admits_after`]; of a counter with reservations. The hits that can be given back change with time: settled
-    /// ones cease to count, and reserved ones are settled at their deadlines. Once the hits fit they still do later, hence the search.
+    /// See [`Algorithm::until_admits_after`]; for a counter with reservations. The hits that can be given back change with time: settled
+    /// hits cease to count, and reserved hits are settled at their deadlines. Once the hits fit, they still do later, hence the search.
     #[cold]
     pub(super) fn until_admits_reserved_after(
         &self,

@@ -52,7 +52,7 @@ enum Step {
         hold_nanos: u64,
         returns: bool,
     },
-    /// Of one of the reservations so far, ended ones too.
+    /// Of a reservation so far, ended or not.
     End {
         which: prop::sample::Index,
         hits: u64,
@@ -188,8 +188,8 @@ impl Reserving<'_> {
         Ok(())
     }
 
-    /// Only of buckets, where hits that are given back are those of no time; and of no reserved ones, for which a replay does not know that
-    /// they are to be kept.
+    /// Only for buckets, in which hits that are given back are of no particular time, and only of unreserved hits: a replay does not know
+    /// that reserved hits are kept.
     fn give_back(&mut self, hits: u64) {
         let (algorithm, now) = (self.algorithm, self.now);
         let is_known = |charged: &&Charged| !matches!(charged.hits.as_of(now), Number::Known(_) if is_open(charged.hits, now));
@@ -327,7 +327,7 @@ fn hits_given_back_to_a_past_window_from_the_first_hit_do_not_open_it_again() {
     assert_eq!(algorithm.used(&state, at(10)), 0);
 }
 
-/// Otherwise the wait that was stated would not suffice.
+/// Otherwise the stated wait would not suffice.
 #[test]
 fn a_window_from_the_first_hit_keeps_its_end_if_its_first_hits_are_returned_at_their_deadline() {
     let algorithm = from_first_hit();
@@ -343,7 +343,7 @@ fn a_window_from_the_first_hit_keeps_its_end_if_its_first_hits_are_returned_at_t
     assert_eq!((algorithm.used(&state, at(7)), algorithm.until_full(&state, at(7)).as_millis()), (2, 3));
 }
 
-/// The estimate that was returned was not that of the first hit: the window kept a beginning at which nothing was charged.
+/// The returned estimate was not that of the first hit: the window kept a beginning at which nothing was charged.
 #[test]
 fn a_window_from_the_first_hit_moves_although_a_later_estimate_was_returned_at_its_deadline() {
     let algorithm = from_first_hit();
@@ -378,7 +378,7 @@ fn hits_of_a_window_from_the_first_hit_that_is_over_do_not_count_under_another_a
     assert_eq!(algorithm.used(&algorithm.take_over(&former, state, at(10)), at(10)), 0);
 }
 
-/// They were joined with hits beyond the limit, and had the time of these then.
+/// They were joined with hits beyond the limit, and then had their time.
 #[test]
 fn hits_that_have_left_a_log_do_not_count_again_when_a_debt_is_joined() {
     let log = |limit| Algorithm::SlidingLog(SlidingLog { limit, window: window() });
