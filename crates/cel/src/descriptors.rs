@@ -1,6 +1,6 @@
-//! What an expression is evaluated on.
+//! The input of an expression: descriptors, and the names of its limit.
 
-/// The descriptors of a request: maps of keys to values. Of entries with equal keys the last one counts.
+/// The descriptors of a request: maps of keys to values. Of entries with equal keys the last counts.
 pub trait Descriptors<'t> {
     /// Number of descriptors.
     fn len(&self) -> usize;

@@ -1,6 +1,6 @@
 //! Evaluation: a value, or the reason why there is none.
 //!
-//! `&&` and `||` are as in CEL: a side that decides the result makes an error of the other one irrelevant.
+//! `&&` and `||` are as in CEL: a side that decides the result makes an error of the other side irrelevant.
 
 use crate::{
     COST_MAX, Descriptors, EvaluationError as Error, LimitNames, Value,
@@ -22,7 +22,7 @@ pub(crate) fn evaluate<'t>(
 pub(crate) struct Evaluation<'e, 't> {
     descriptors: &'e dyn Descriptors<'t>,
     limit: LimitNames<'t>,
-    /// Of the loops around, the outermost first.
+    /// Variables of the enclosing loops, the outermost first.
     variables: SmallVec<[Value<'t>; 2]>,
     cost: u32,
 }
@@ -128,7 +128,7 @@ impl<'t> Evaluation<'_, 't> {
         })
     }
 
-    /// `&&` with true, `||` with false: the first value that is another one, else this. An error counts only if none is.
+    /// `&&` if `neutral` is true, `||` if false: the first other value, else `neutral`. An error counts only if there is no other value.
     fn all_are(&mut self, nodes: &'t [Node], neutral: bool) -> Result<Value<'t>, Error> {
         let mut first_error = None;
         for node in nodes {
@@ -352,7 +352,7 @@ macro_rules! checked {
     };
 }
 
-/// Numbers of one type; whole ones that do not fit are errors.
+/// Computes with numbers of one type; a whole number that does not fit is an error.
 fn arithmetic<'t>(operator: Operator, left: &Value<'t>, right: &Value<'t>) -> Result<Value<'t>, Error> {
     let value = match (left, right) {
         (Value::Int(left), Value::Int(right)) => Value::Int(checked!(operator, left, right)?),

@@ -21,13 +21,13 @@ pub(crate) enum Kind {
     End,
 }
 
-/// Longer ones first.
+/// Longer symbols first.
 const SYMBOLS: [&str; 25] = [
     "&&", "||", "==", "!=", "<=", ">=", "<", ">", "!", "+", "-", "*", "/", "%", "?", ":", "(", ")", "[", "]",
     "{", "}", ",", ".", "=",
 ];
 
-/// All tokens, with one for the end.
+/// All tokens, and a token for the end.
 pub(crate) fn tokens(source: &str) -> Result<Vec<Token>, ParseError> {
     let mut lexer = Lexer { source, offset: 0 };
     let mut tokens = Vec::new();

@@ -68,8 +68,8 @@ impl Expression {
         evaluate::evaluate(&self.node, descriptors, limit)
     }
 
-    /// Whether it is a condition that holds. One that has no value, or another than true, does not; one that exceeds the cost does,
-    /// so that no request evades a limit by its length.
+    /// Whether the condition holds. It does not without a value, or with a value other than true. Beyond the bound on cost it does, so that
+    /// no request evades a limit by its length.
     #[inline]
     pub fn holds<'t>(&'t self, descriptors: &dyn Descriptors<'t>, limit: LimitNames<'t>) -> bool {
         if let Some(RequiredEntry { descriptor, key, value }) = self.node.as_required_entry() {
@@ -112,8 +112,8 @@ impl Expression {
         value::pairs(&value, descriptors).into_iter().filter_map(text).collect()
     }
 
-    /// An entry without which the condition does not hold, if it has the form `descriptors[N]["KEY"] == "VALUE"` or a conjunction with
-    /// one: limits are found by it.
+    /// An entry without which the condition does not hold, if it has the form `descriptors[N]["KEY"] == "VALUE"` or is a conjunction with
+    /// such a part: limits are found by the entry.
     pub fn required_entry(&self) -> Option<RequiredEntry<'_>> {
         match &self.node {
             Node::And(nodes) => nodes.iter().find_map(Node::as_required_entry),
@@ -136,7 +136,7 @@ impl Node {
     }
 }
 
-/// By their texts.
+/// Compares the texts.
 impl PartialEq for Expression {
     fn eq(&self, other: &Self) -> bool {
         self.source == other.source

@@ -56,7 +56,7 @@ pub(crate) struct Loop {
     pub(crate) over: Node,
     /// See [`Node::Variable`].
     pub(crate) variable: usize,
-    /// The predicate; of a map without one, true.
+    /// The predicate; true for a `map` without one.
     pub(crate) predicate: Node,
     /// The item of the result, for `map`.
     pub(crate) item: Option<Node>,

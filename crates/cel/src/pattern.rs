@@ -1,4 +1,4 @@
-//! Patterns of `matches`: the classes of RE2, which CEL names, in the syntax of the crate regex.
+//! Patterns of `matches`: the classes of RE2, which CEL prescribes, in the syntax of the crate regex.
 //!
 //! `\w`, `\d`, `\s` and `\b` are of ASCII in RE2; texts and all other parts of a pattern are of Unicode there as here.
 

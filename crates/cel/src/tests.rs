@@ -1,4 +1,4 @@
-//! Expressions and their values. Comments name those that the crate `cel` is known to evaluate differently.
+//! Expressions and their values. Comments mark those that the crate `cel` is known to evaluate differently.
 
 use super::*;
 use proptest::prelude::*;
@@ -122,7 +122,7 @@ fn texts_have_methods_and_escapes() {
     check("descriptors[0].x in ['1', '2'] // one of two", "true");
 }
 
-/// As in RE2, whose syntax CEL names.
+/// As in RE2, whose syntax CEL prescribes.
 #[test]
 fn classes_of_patterns_are_of_ascii_and_texts_of_unicode() {
     for (text, pattern, matches) in [

@@ -57,7 +57,7 @@ impl<'t> Value<'t> {
         }
     }
 
-    /// The order of two values of one type, or of two numbers; none if they have none.
+    /// The order of two values of one type, or of two numbers; none if they are unordered.
     pub(crate) fn order(&self, other: &Self) -> Result<Option<Ordering>, EvaluationError> {
         match (self, other) {
             (Self::Bool(one), Self::Bool(other)) => Ok(Some(one.cmp(other))),
@@ -66,7 +66,7 @@ impl<'t> Value<'t> {
         }
     }
 
-    /// None if one of them is not a number.
+    /// The order of two numbers; none if a value is not a number.
     pub(crate) fn order_of_numbers(&self, other: &Self) -> Option<Option<Ordering>> {
         let whole = |value: &Self| match value {
             Self::Int(number) => Some(i128::from(*number)),

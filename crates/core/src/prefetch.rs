@@ -8,7 +8,7 @@ pub fn prefetch<T>(value: &T) {
     prefetch_index(std::slice::from_ref(value), 0);
 }
 
-/// Prefetches the element of a slice; one beyond its end too, which only the address is computed of.
+/// Prefetches the element of a slice. An index beyond the end is allowed: only its address is computed.
 #[inline]
 pub fn prefetch_element<T>(slice: &[T], index: usize) {
     prefetch_index(slice, index);

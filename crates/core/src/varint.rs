@@ -1,7 +1,7 @@
 //! Integers in as few bytes as they need, readable from either end.
 //!
-//! Seven bits a byte, the lowest first; every byte but the last has its high bit set. So the last byte of an integer is
-//! known when read backwards too, and the one before it ends the integer before.
+//! Seven bits a byte, the lowest first; every byte but the last has its high bit set. Read backwards, a byte without that bit is thus the
+//! last of an integer, and the next such byte ends the integer before it.
 
 /// The most bytes of an integer.
 const BYTES_MAX: usize = u64::BITS.div_ceil(7) as usize;

@@ -1,4 +1,4 @@
-//! Counts by texts of requests, which cells cannot have.
+//! Counts by texts of requests, for which there are no fixed cells.
 
 use super::{PerThread, ThreadIndex};
 use std::{
@@ -26,7 +26,7 @@ pub struct ThreadCounts<'c, C> {
 }
 
 impl<C> CountsByText<C> {
-    /// Counts of so many texts apart, for each thread.
+    /// Counts at most `texts_max` texts apart, in each thread.
     pub fn new(texts_max: usize) -> Self {
         let empty = || Mutex::new(TextMap { by_text: HashMap::new(), text: String::new() });
         Self { texts_max, threads: PerThread::new(empty) }
@@ -37,7 +37,7 @@ impl<C> CountsByText<C> {
         ThreadCounts { texts_max: self.texts_max, map: lock(self.threads.of(ThreadIndex::current())) }
     }
 
-    /// Passes every text of every thread with its counts.
+    /// Calls `read` with every text of every thread and its counts.
     pub fn for_each(&self, mut read: impl FnMut(&str, &C)) {
         for thread in self.threads.iter() {
             lock(thread).by_text.iter().for_each(|(text, counts)| read(text, counts));
@@ -46,8 +46,8 @@ impl<C> CountsByText<C> {
 }
 
 impl<C> ThreadCounts<'_, C> {
-    /// Adds to the counts of the text that `write` appends to an empty string; beyond the bound, to those of `other`. `make` makes counts of
-    /// nothing yet, with whether they are those of `other`. Allocates for a new text only.
+    /// Adds to the counts of the text that `write` appends to an empty string; beyond the bound, to those of `other`. `make` returns empty
+    /// counts, and is passed whether they are those of `other`. Allocates only for a new text.
     pub fn add(
         &mut self,
         write: impl FnOnce(&mut String),

@@ -91,7 +91,7 @@ impl Histogram {
         Self { bounds, cells: PerThread::default() }
     }
 
-    /// Counts so many events that took equally long.
+    /// Counts `count` events of this duration.
     #[inline]
     pub fn add(&self, duration: Duration, count: u64) {
         let thread = ThreadIndex::current();

@@ -1,4 +1,4 @@
-//! Labels: enums of which each variant has a count of its own.
+//! Labels: enums whose variants each have a count of their own.
 
 use std::sync::atomic::AtomicU64;
 

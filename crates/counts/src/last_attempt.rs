@@ -3,7 +3,7 @@
 use super::Attempt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// The result of the last attempt. Before the first one nothing has failed.
+/// The result of the last attempt. Before the first attempt, nothing has failed.
 #[derive(Debug, Default)]
 pub struct LastAttempt {
     has_failed: AtomicBool,

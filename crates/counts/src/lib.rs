@@ -1,9 +1,9 @@
 //! Counts of events by label, and histograms of durations, for metrics.
 //!
 //! [`labels!`](crate::labels) declares an enum of events with the label of each, [`Counts`] counts them, and [`Histogram`] counts
-//! durations by bucket. Each thread adds to cells of its own ([`PerThread`]): no lock, no atomic operation that reads and writes, no cache
-//! line that threads share. Readers add up the threads. [`CountsByText`] counts by texts of requests. [`LogTimes`] bounds the lines that the
-//! log has of events.
+//! durations by bucket. Each thread adds to cells of its own ([`PerThread`]): no lock, no atomic read-modify-write operation, no cache line
+//! that threads share. Readers add up the threads. [`CountsByText`] counts by texts of requests. [`LogTimes`] bounds the log lines about
+//! events.
 
 mod by_text;
 mod histogram;

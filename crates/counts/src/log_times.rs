@@ -3,7 +3,7 @@
 use crate::Label;
 use std::{fmt, sync::atomic::Ordering::Relaxed, time::Duration};
 
-/// Times of the last lines of events by label, for events that a client may cause as often as it likes.
+/// Times of the last log lines by label, for events that a client can cause at any rate.
 pub struct LogTimes<L: Label> {
     interval: Duration,
     /// In nanoseconds; zero before the first line.
@@ -13,12 +13,12 @@ pub struct LogTimes<L: Label> {
 }
 
 impl<L: Label> LogTimes<L> {
-    /// At most one line of each label in this time.
+    /// At most one line of each label in `interval`.
     pub fn every(interval: Duration) -> Self {
         Self { interval, logged_at: L::Cells::default(), events: L::Cells::default() }
     }
 
-    /// Notes an event. Returns the number of events of this kind since the last line, with this one, if another is due.
+    /// Notes an event. If a line is due, returns the number of events of this label since the last line, with this one.
     pub fn event(&self, label: L, now: Duration) -> Option<u64> {
         let (logged_at, events) =
             (&self.logged_at.as_ref()[label.index()], &self.events.as_ref()[label.index()]);

@@ -1,4 +1,4 @@
-//! An index for each thread, which adds to its own cells without an atomic operation that reads and writes.
+//! An index for each thread, by which it adds to its own cells without atomic read-modify-write operations.
 
 use std::{
     cell::Cell,
@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-/// The last index is shared by the threads for which no other is left, which costs time but loses no count.
+/// Threads for which no index is left share the last index, which costs time but loses no count.
 const INDEXES: usize = 64;
 const SHARED: usize = INDEXES - 1;
 
@@ -93,7 +93,7 @@ impl<T> PerThread<T> {
 
 #[cold]
 fn first_use() -> usize {
-    // While the thread's other values are dropped, there may be no index of its own any more.
+    // While the thread's other values are dropped, its own index may be gone already.
     let index = OWNED.try_with(|owned| owned.0).unwrap_or(SHARED);
     INDEX.set(index);
     index
@@ -108,7 +108,7 @@ static RETURNED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 impl Owned {
     fn take() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        // The lock orders the counts of the thread before: they are read, and not lost.
+        // The lock orders the counts of the index's former thread before: they are read, and not lost.
         if let Some(index) = RETURNED.lock().unwrap_or_else(PoisonError::into_inner).pop() {
             return Self(index);
         }

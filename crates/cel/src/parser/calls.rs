@@ -15,7 +15,7 @@ use std::sync::Arc;
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 impl Parser {
-    /// After `name(`.
+    /// Parses a call, after `name(`.
     pub(super) fn call(&mut self, name: &str, offset: usize) -> Parsed {
         let error = |message: String| Err(ParseError { offset, message });
         let (mut arguments, depth) = self.arguments(")")?;
@@ -44,7 +44,7 @@ impl Parser {
         }
     }
 
-    /// After `of.name(`.
+    /// Parses a method call, after `of.name(`.
     pub(super) fn method(&mut self, of: Deep, name: &str, offset: usize) -> Parsed {
         let error = |message: String| Err(ParseError { offset, message });
         let kind = match name {
@@ -103,7 +103,7 @@ impl Parser {
         }
     }
 
-    /// After `of.name(` of a loop.
+    /// Parses a loop, after its `of.name(`.
     fn each(&mut self, over: Deep, name: &str, kind: LoopKind) -> Parsed {
         let Kind::Name(variable) = self.next() else {
             return self.error(format!("`{name}` begins with the name of a variable; write {name}(x, …)"));

@@ -57,9 +57,9 @@ impl Deep {
 struct Parser {
     tokens: Vec<Token>,
     at: usize,
-    /// Of the recursion.
+    /// Depth of the recursion.
     depth: u32,
-    /// Of the loops around, the outermost first.
+    /// Variables of the enclosing loops, the outermost first.
     variables: Vec<String>,
 }
 
@@ -335,7 +335,7 @@ impl Parser {
         }
     }
 
-    /// The name with those that follow it after dots, but for that of a method.
+    /// The name with the names that follow it after dots, except a method's.
     fn dotted(&mut self, first: &str) -> String {
         let mut name = first.to_owned();
         while let [dot, Token { kind: Kind::Name(member), .. }, after, ..] = &self.tokens[self.at..]
@@ -348,7 +348,7 @@ impl Parser {
         name
     }
 
-    /// After `limit`.
+    /// Parses a field, after `limit`.
     fn limit(&mut self) -> Parsed {
         let field = match (self.next(), self.next()) {
             (Kind::Symbol("."), Kind::Name(field)) => Some(field),

@@ -16,7 +16,7 @@ const READINGS_BEFORE_STEP: u32 = 10;
 /// Slowed time passes slower than the monotonic clock by one part in this many: an hour is caught up in five days, and a
 /// client that waits 10 s for a reset may have to wait 80 ms more.
 pub(super) const SLOWER_BY: u64 = 128;
-/// Time from a decision to slow down until it applies, so that every thread knows of it by then.
+/// Time from a decision to slow down until it applies, so that every thread reads the new course by then.
 const NOTICE_NANOS: u64 = 1_000_000_000;
 
 /// Time as a function of the monotonic clock, both in nanoseconds.

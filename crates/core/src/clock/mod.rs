@@ -21,13 +21,13 @@ pub trait Clock: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Timestamp;
 
-    /// Follows a correction of the clock behind this one; call it about once a second. Returns what has changed.
+    /// Follows a correction of the clock behind it; call it about once a second. Returns what has changed.
     fn follow(&self) -> Option<Correction> {
         None
     }
 }
 
-/// A pair of clocks: one that can be set, and one that only runs. Both in nanoseconds.
+/// A pair of clocks: a wall clock, which can be set, and a monotonic clock, which only runs. Both in nanoseconds.
 pub trait Readings: Send + Sync + 'static {
     /// Nanoseconds since the Unix epoch by the wall clock, which may be set at any time.
     fn wall(&self) -> u64;
@@ -79,7 +79,7 @@ impl SystemClock {
 }
 
 impl<R: Readings> SystemClock<R> {
-    /// The same on other clocks.
+    /// As [`SystemClock::new`], on other clocks.
     pub fn of(readings: R) -> Self {
         let course = Course { since: readings.monotonic(), time: readings.wall(), is_slowed: false };
         Self { readings, course: SharedCourse::new(course), steering: Mutex::new(Steering::new(course)) }

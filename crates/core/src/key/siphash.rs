@@ -42,7 +42,7 @@ impl SipHash {
     /// Both halves of the result.
     #[inline]
     pub(super) fn finish(mut self) -> (u64, u64) {
-        // The last word has the number of bytes in its first byte, and what bytes are left over, which are none.
+        // The last word has the number of bytes in its highest byte, and below it the bytes that are left over, here none.
         self.word(self.words << 59);
         self.v2 ^= 0xee;
         let first = self.scramble();

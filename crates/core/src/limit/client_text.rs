@@ -1,12 +1,12 @@
 //! The texts of what clients send: keys and values are bytes on the wire, and texts in rules, counters, logs and tools.
 //!
 //! - Bytes that are UTF-8 are their own text.
-//! - Of other bytes, each that is not part of a character is written as `\xff`, and each backslash as `\\`. Bytes in which a client
+//! - In other bytes, each byte that is not part of a character is written as `\xff`, and each backslash as `\\`. Bytes in which a client
 //!   has written `\x80` to `\xff` itself are escaped too: their backslashes are doubled.
 //! - A text of more bytes than the bound is its first part, `…sha256:`, and the SHA-256 of all bytes in hexadecimal.
 //!
-//! Invariant: bytes that differ have texts that differ (long texts as far as SHA-256 is free of collisions). Texts within the bound are
-//! either bytes without an escape, or have one and are unescaped to their bytes; longer ones exceed the bound and end with the hash.
+//! Invariant: bytes that differ have texts that differ (long texts unless SHA-256 collides). A text within the bound either has no escape
+//! and is its bytes, or has an escape and is unescaped to them; a cut text exceeds the bound and ends with the hash.
 
 use sha2::{Digest as _, Sha256};
 use std::borrow::Cow;

@@ -62,7 +62,7 @@ impl BanPhase {
     }
 }
 
-/// Why hits were denied that exceed no limit, or admitted that no limit has counted.
+/// Why hits that exceed no limit were denied, or hits were admitted that no limit has counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DenialCause {
     /// They need a new counter, and there is no room for it.
@@ -90,7 +90,7 @@ pub struct CurrentLimit<'r> {
     pub requests: u32,
     /// The most hits that are available at once: the burst of a bucket, else those of a window.
     pub capacity: u32,
-    /// The window; a month counts as 30 days and a year as 365, also where the calendar is followed.
+    /// The window; a month counts as 30 days and a year as 365, even where windows follow the calendar.
     pub window: Window,
     /// The window's unit, if the window is exactly one unit long.
     pub unit: Option<Unit>,
@@ -175,7 +175,7 @@ impl Status<'_> {
     }
 }
 
-/// A limit that applied to a descriptor beside the one in its status, which is tighter.
+/// A limit that applied to a descriptor beside the tighter limit in its status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AppliedBeside {
     /// Index of the descriptor.
@@ -214,7 +214,7 @@ pub struct ServiceLimit<'r> {
     pub limit: CurrentLimit<'r>,
     /// The most hits that are ever available at once: the burst of a bucket, else the hits of a window.
     pub quota: u32,
-    /// The time in which `quota` hits become available: of a bucket the time to refill it, else the window.
+    /// The time in which `quota` hits become available: for a bucket the time to refill it, else the window.
     pub window: Duration,
     /// Hits available now. At most `quota`.
     pub available: u32,
@@ -225,9 +225,9 @@ pub struct ServiceLimit<'r> {
     pub denied_for: Option<Reset>,
     /// Time until the end of the ban of its key, if one is in force.
     pub banned_for: Option<Duration>,
-    /// The slots that are held, for operators: only of a limit of requests in flight, and where they are asked for.
+    /// The held slots, for operators: only for a limit of requests in flight, and only if requested.
     pub slots: Option<HeldSlots>,
-    /// What is reserved, for operators: only of a limit with open reservations, and where it is asked for.
+    /// What is reserved, for operators: only for a limit with open reservations, and only if requested.
     pub reserved: Option<ReservedHits>,
 }
 
@@ -274,7 +274,7 @@ pub struct RareNumbers<'r> {
     pub service_limits: Option<Vec<ServiceLimit<'r>>>,
     /// Whether a shared store should have decided, and did not.
     pub is_without_store: bool,
-    /// Descriptors with an entry for the day on which their windows begin that is no day, by their index.
+    /// Indices of descriptors whose entry for the day on which their windows begin is no day.
     pub unknown_days: Vec<u32>,
 }
 
@@ -287,11 +287,11 @@ pub struct Decision<'r> {
     pub statuses: SmallVec<[Status<'r>; 4]>,
     /// Limits that no status reports, for metrics: those of rules with several limits.
     pub beside: SmallVec<[AppliedBeside; 2]>,
-    /// Numbers that few decisions have. Boxed together, so that those of most are smaller.
+    /// Numbers that few decisions have. Boxed together, so that most decisions are smaller.
     pub rare: Option<Box<RareNumbers<'r>>>,
     /// The slots that the request holds, if a limit of requests in flight applies to it. Boxed because few do.
     pub slot: Option<Box<GrantedSlot>>,
-    /// Number of the decision: of two on one counter, the later one has the greater number. 0 if decisions are not numbered.
+    /// Number of the decision: of two decisions on one counter, the later has the greater number. 0 if decisions are not numbered.
     pub number: u64,
 }
 
@@ -307,8 +307,7 @@ impl<'r> Decision<'r> {
         self.rare.as_ref().is_some_and(|rare| rare.is_without_store)
     }
 
-    /// Why the hits of one of its statuses were denied, or admitted uncounted, if it is for another reason than a limit: then nothing is
-    /// known of its counter.
+    /// Why the hits of a status were denied, or admitted uncounted, if not by a limit: nothing is then known of the counter.
     pub fn cause(&self, status: &Status<'_>) -> Option<DenialCause> {
         status.limit?;
         // A counter that has decided has hits that remain, or a time until they do.

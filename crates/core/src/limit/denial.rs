@@ -6,15 +6,15 @@ use smallvec::SmallVec;
 /// The response to a denied request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Denial<'r> {
-    /// It is denied; in these words, if a rule has any.
+    /// It is denied, with this reply if a rule has one.
     Told(Option<&'r Reply>),
-    /// It is let through with these headers; at least one, and no two the same.
+    /// It is admitted with these headers; at least one, and no two the same.
     Marked(SmallVec<[&'r Header; 1]>),
 }
 
 impl<'r> Decision<'r> {
-    /// The descriptors that made the verdict: those that are over, but of the quota descriptors only if all are over.
-    /// None if the request is admitted.
+    /// The descriptors that made the verdict: those that are over, but quota descriptors only if all of them are over. None if the request
+    /// is admitted.
     pub fn denying(&self) -> impl Iterator<Item = &Status<'r>> {
         let is_quota = |status: &Status<'_>| status.rule.is_some_and(|rule| rule.quota);
         let is_over = |status: &Status<'_>| status.code == Code::OverLimit;
@@ -25,7 +25,7 @@ impl<'r> Decision<'r> {
             .filter(move |&status| is_denied && is_over(status) && (quotas_deny || !is_quota(status)))
     }
 
-    /// The denying descriptors whose resets the request has to wait for: of the quotas only the one that resets first.
+    /// The denying descriptors whose resets the request has to wait for: of the quotas only the first to reset.
     pub fn awaited(&self) -> impl Iterator<Item = &Status<'r>> {
         let is_quota = |status: &Status<'_>| status.rule.is_some_and(|rule| rule.quota);
         let quotas = self.denying().filter(move |status| is_quota(status));

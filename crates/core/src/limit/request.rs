@@ -66,12 +66,12 @@ pub struct Request<'a> {
     descriptors: SmallVec<[Descriptor<'a>; 4]>,
     /// Whether its hits were used already: they are counted even if they do not fit.
     is_report: bool,
-    /// Whether it is about one more hit in any semantics.
+    /// Whether its peeks check for one more hit, in either semantics.
     is_check: bool,
     sent_hits: Option<Box<SentHits>>,
 }
 
-/// The numbers of hits as a client sent them, which [`Hits`] does not tell apart.
+/// The numbers of hits as a client sent them, which [`Hits`] does not distinguish.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SentHits {
     /// Of the request; 0 if it has none.
@@ -166,14 +166,14 @@ impl<'a> Request<'a> {
         self.sent_hits.as_deref()
     }
 
-    /// A peek: the request about one more hit for each descriptor, which takes nothing. Also with the semantics of the reference server,
-    /// in which a peek is admitted at exactly the limit.
+    /// The request as a peek at one more hit for each descriptor, which takes nothing: even with the semantics of the reference server, in
+    /// which other peeks are admitted at exactly the limit.
     pub fn checking(mut self) -> Self {
         self.descriptors.iter_mut().for_each(|descriptor| descriptor.hits = Hits::Peek);
         Self { is_check: true, ..self }
     }
 
-    /// Whether its peeks are about one more hit in any semantics.
+    /// Whether its peeks check for one more hit, in either semantics.
     #[inline]
     pub fn is_check(&self) -> bool {
         self.is_check

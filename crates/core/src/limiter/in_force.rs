@@ -126,7 +126,7 @@ impl Limiter {
     }
 
     /// Sets the least time between the release of a queued request and its caller's deadline: what the response needs to reach the caller.
-    /// A request whose release would be later is denied at once instead of charged in vain.
+    /// A request that would be released later is denied at once instead of charged in vain.
     pub fn with_queue_margin(mut self, margin: Duration) -> Self {
         self.queue_margin = margin;
         self

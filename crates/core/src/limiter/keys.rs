@@ -252,7 +252,7 @@ fn of_entry<'s, 'r>(shared: &'s [SharedValue<'r>], index: usize) -> Option<&'s S
 }
 
 /// A pattern is hashed differently from a value: the value `a*` of another rule must differ from the pattern `a*` of this one. The number
-/// before it is u64::MAX or a little less, which no length of a text is.
+/// hashed before a pattern is u64::MAX or a little less, which no text has as its length.
 #[inline]
 fn add_form(fingerprint: &mut Fingerprint, form: SharedForm, text: &str) {
     fingerprint.number(match form {

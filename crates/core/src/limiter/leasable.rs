@@ -44,8 +44,8 @@ impl Pinned<'_> {
 }
 
 impl OwnedPinned<'_> {
-    /// The charges of a request to a domain with shared counters, if credits can decide it. It has a few descriptors, each with hits for at
-    /// most one limit, and no limit counts denied requests, is in shadow or quota mode, or is replaced.
+    /// The charges of a request to a domain with shared counters, if credits can decide it. The request has a few descriptors, each with
+    /// hits for at most one limit, and no limit counts denied requests, is in shadow or quota mode, or is replaced.
     pub fn leasable(&self, request: &Request<'_>) -> Option<LeasableCharges<'_>> {
         leasable(&self.in_force, self.limiter, request, true)
     }

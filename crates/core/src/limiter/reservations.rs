@@ -60,7 +60,7 @@ pub(super) struct Reservations {
 
 /// Numbers of open reservations by the minutes of their deadlines.
 struct OpenReservations {
-    /// Index: the number of the minute, modulo the length.
+    /// Indexed by the number of the minute, modulo the length.
     by_minute: Box<[u32]>,
     /// Earlier minutes have passed.
     minute: u64,

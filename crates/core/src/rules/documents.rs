@@ -24,8 +24,8 @@ pub fn documents(source: &Source) -> Result<Vec<Document>, RuleErrors> {
     problems.or(roots.into_iter().map(Document).collect())
 }
 
-/// The files that a ConfigMap of Kubernetes holds; none if the value is no ConfigMap. Places in them are those in the source. If a text is
-/// quoted or folded, the file's name includes the place of its entry instead.
+/// The files that a ConfigMap of Kubernetes holds; none if the value is no ConfigMap. Places in them are those in the source. The file of
+/// a text that is quoted or folded has places of its own, and is named `SOURCE[ENTRY]`.
 pub fn config_map_files(source: &Source, value: Located<'_>) -> Option<Vec<Source>> {
     if value.get("kind")?.text()? != "ConfigMap" {
         return None;

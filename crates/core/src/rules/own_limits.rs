@@ -1,8 +1,8 @@
 //! Limits that requests bring along: how they count (`request_limits` of a domain or a descriptor). The request states only number and
 //! unit.
 //!
-//! Domain, entries and unit name the counter of such a limit, which keeps what was used when the number changes. So the algorithms are
-//! those whose state depends on the window alone, and not on a rate, the number, as that of buckets does.
+//! Domain, entries and unit name the counter of such a limit, which keeps what was used when the number changes. So only algorithms
+//! whose state depends on the window alone fit: the state of a bucket depends on its rate, which is the number.
 
 use super::{
     ChargePolicy, LimitIdentity, LimitInfo, Reserve, RuleLimit, Semantics,

@@ -66,8 +66,8 @@ pub struct RuleLimit {
     pub is_local: bool,
     /// Whether it is an override's limit, which counts in the counters of the rule behind it.
     pub continues: bool,
-    /// None until [`RuleSet::set_key_prefixes`](super::RuleSet::set_key_prefixes), which needs the secret of the keys, and where
-    /// descriptors are found by joined texts.
+    /// None until [`RuleSet::set_key_prefixes`](super::RuleSet::set_key_prefixes), which needs the secret of the keys. Always
+    /// none where descriptors are found by joined texts.
     pub key_prefix: Option<KeyPrefix>,
     /// Limits that apply at times instead of this one, in the same counters.
     pub schedule: Option<Box<LimitSchedule>>,

@@ -14,7 +14,7 @@ const COUNTERS_MIN: u64 = 100_000;
 /// The most counters that are held by default, however much memory there is.
 const COUNTERS_MAX: u64 = 100_000_000;
 
-/// The default bound on counters that have so much on the heap, for a process that may use so many bytes.
+/// The default bound on counters with `heap_bytes` each on the heap, for a process that may use `memory_bytes`.
 pub fn default_counters_max(memory_bytes: u64, heap_bytes: u64) -> usize {
     let fitting = memory_bytes / 100 * SHARE_PERCENT / (COUNTER_BYTES + heap_bytes);
     fitting.clamp(COUNTERS_MIN, COUNTERS_MAX) as usize

@@ -13,7 +13,7 @@ impl Shard {
         self.counters.copy_pages(from, wanted, copies)
     }
 
-    /// Counts every page as unchanged: what is in memory was read from where it would be written to.
+    /// Marks every page as unchanged: what is in memory was read from where it would be written to.
     pub fn mark_unchanged(&mut self) {
         self.counters.mark_unchanged();
     }

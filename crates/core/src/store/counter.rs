@@ -65,7 +65,7 @@ impl Counter {
         }
     }
 
-    /// Its slots of requests in flight, if it is of such a limit.
+    /// Its slots of requests in flight, if its limit has any.
     #[inline]
     pub fn slots(&self) -> Option<&Slots> {
         match &self.0 {
@@ -92,7 +92,7 @@ impl Counter {
         }
     }
 
-    /// Changes the state, which stays one of the limit under which it was counted. Its algorithm is this one.
+    /// Changes the state, which stays under the same limit. `algorithm` is that limit's.
     pub fn change<T>(&mut self, algorithm: &Algorithm, change: impl FnOnce(State) -> (State, T)) -> T {
         let limit = self.limit();
         let (state, result) = change(self.take_state());
@@ -110,7 +110,7 @@ impl Counter {
         }
     }
 
-    /// Makes it a counter of this state, limit and expiry. A box that is there already is used again.
+    /// Makes it a counter of this state, limit and expiry. Reuses its box, if it has one.
     #[inline(always)]
     pub fn set(&mut self, new: State, limit: LimitId, expires: Timestamp) {
         if let (State::Words(new_words), Kept::Words { words, label, expires_secs }) = (&new, &mut self.0) {
@@ -150,7 +150,7 @@ impl Counter {
     }
 }
 
-/// Never hit, under the first limit there is.
+/// An empty counter, under the first limit there is.
 impl Default for Counter {
     fn default() -> Self {
         Self::new(State::EMPTY, LimitId(0), Timestamp::EPOCH)

@@ -68,7 +68,7 @@ pub struct Store {
     shards: Box<[Group]>,
     /// Counters that exist or are reserved, over all shards.
     counters: AtomicUsize,
-    /// The shard that [`Store::search_room`] looks at next besides those it is given, modulo their number.
+    /// The shard that [`Store::search_room`] searches next besides the locked shards, modulo the number of shards.
     another: AtomicUsize,
     search_budget: SearchBudget,
     /// Requests that found no room.
@@ -103,7 +103,7 @@ impl Store {
         }
     }
 
-    /// Numbers decisions from now on, or ceases to, for readers that need their order. Numbers go on where they ceased.
+    /// Starts or stops numbering decisions, for readers that need their order. Numbers continue where they stopped.
     pub fn number_decisions(&self, is_numbered: bool) {
         self.is_numbered.store(is_numbered, Ordering::Relaxed);
     }
@@ -167,8 +167,8 @@ impl Store {
         self.counters.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
-    /// Takes the room of a counter that expired, was dropped, and is made again by the request that dropped it. Another may have taken
-    /// that room meanwhile: for as long as both are there, the store has one counter beyond its maximum.
+    /// Takes the room of a counter that expired, was dropped, and is made again by the request that dropped it. Another counter may have
+    /// taken that room meanwhile: while both exist, the store has one counter beyond its maximum.
     pub fn take_again(&self) {
         self.counters.fetch_add(1, Ordering::Relaxed);
     }

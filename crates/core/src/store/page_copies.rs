@@ -49,7 +49,7 @@ impl PageKeys {
 pub enum Wanted {
     /// Every page.
     All,
-    /// Those that changed since they were last copied.
+    /// Pages that changed since they were last copied.
     Changed,
 }
 

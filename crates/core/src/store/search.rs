@@ -1,6 +1,6 @@
-//! The search for room in a full store: expired counters that the sweeper has not reached yet are dropped. The search takes time,
-//! which a flood of new keys could exploit, so searches without result are bounded for each second: expiry is in whole
-//! seconds, and a repeated search would find nothing before the next.
+//! The search for room in a full store: drops expired counters that the sweeper has not reached yet. The search takes time, which a flood
+//! of new keys could exploit, so searches without result are bounded for each second: expiry is in whole seconds, and a repeated search
+//! would find nothing before the next.
 
 use super::{Shard, Store};
 use crate::limit::Timestamp;
@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 const PAGES_AT_ONCE: usize = 2;
 
 impl Store {
-    /// Drops expired counters of the shards that the caller has locked, and of one other: with few counters, none of the locked
-    /// shards may have an expired one. Skips that shard if it is locked, and so cannot deadlock. Returns false without
-    /// searching if too many searches of this second found nothing.
+    /// Drops expired counters of the shards that the caller has locked, and of one other shard: with few counters, none of the locked
+    /// shards may have an expired counter. Skips the other shard if it is locked, and so cannot deadlock. Returns false without searching
+    /// if too many searches of this second found nothing.
     pub fn search_room<'g>(&self, held: impl Iterator<Item = &'g mut Shard>, now: Timestamp) -> bool {
         if self.search_budget.is_spent(now) {
             return false;

@@ -33,7 +33,7 @@ const STACK: usize = 1 << 18;
 
 fn config() -> Config {
     let mut config = Config::new();
-    // Of orders weaker than it models: see above.
+    // About memory orders weaker than the model's: see above.
     config.silence_warnings = true;
     // A decision with waits and leases overflows the default of 32 KiB in a development build.
     config.stack_size = STACK;
@@ -102,7 +102,7 @@ fn requests_are_charged_whole_and_never_beyond_the_limit_beside_sweeps_copies_an
     });
 }
 
-/// The bound counts what is there: nothing is reserved twice, lost, or handed out beyond it.
+/// The bound counts existing counters: nothing is reserved twice, lost, or handed out beyond it.
 #[test]
 fn there_are_never_more_counters_than_the_bound_and_none_is_lost_from_the_count() {
     under_many_schedules(|| {

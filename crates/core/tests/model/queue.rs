@@ -27,7 +27,7 @@ fn limiter() -> Arc<Limiter> {
     Arc::new(Limiter::new(rules, store, false))
 }
 
-/// Takes one hit of each counter, in this order; the ticket if it is queued.
+/// Takes one hit of each counter, in this order; returns the position if it is queued.
 fn arrive(limiter: &Limiter, values: [&str; 2]) -> Option<QueuePosition> {
     let mut request = Request::new("d");
     for value in values {

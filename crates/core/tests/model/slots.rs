@@ -80,7 +80,7 @@ impl World {
         counters.iter().for_each(|&counter| _ = self.in_flight[counter].fetch_sub(1, Ordering::SeqCst));
     }
 
-    /// Waits for a slot of each of these counters, and releases them. One that gives up leaves its lines when it would sleep.
+    /// Waits for a slot of each of these counters, and releases them. With `gives_up`, leaves its lines when it would sleep.
     fn wait(&self, counters: &[usize], gives_up: bool) {
         let (entries, waker) = (entries(counters), Waker::from(Arc::new(Unpark(thread::current()))));
         let request = request(&entries, Hits::ONE);
@@ -100,7 +100,7 @@ impl World {
             decision = self.limiter.pin().decide_again(&request, wait, NOW).ticket();
         };
         self.run(counters);
-        // As by an end, and as by a call that is reset.
+        // Released as by a call that is reset, or as by an end.
         match counters {
             [_] => assert!(self.limiter.cancel_start(&ticket, NOW).is_some()),
             _ => _ = self.decide(&[("slot", &ticket)], Hits::ONE),

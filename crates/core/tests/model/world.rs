@@ -49,12 +49,12 @@ impl World {
         Self::with_room_for(1_000, taken)
     }
 
-    /// The same, counted otherwise.
+    /// The same, counted by another algorithm.
     pub fn counting_by(algorithm: &str, taken: &[(&str, u32)]) -> Arc<Self> {
         Self::made_of(1_000, algorithm, taken)
     }
 
-    /// The same, with no more counters than so many.
+    /// The same, with room for `counters_max` counters.
     pub fn with_room_for(counters_max: usize, taken: &[(&str, u32)]) -> Arc<Self> {
         Self::made_of(counters_max, ALGORITHM, taken)
     }
@@ -97,7 +97,7 @@ impl World {
         (decision.code, decision.statuses[0].remaining)
     }
 
-    /// As the sweeper does.
+    /// Sweeps all shards, as the sweeper does.
     pub fn sweep(&self) {
         for shard in self.shards_in_use() {
             while !self.store().sweep(shard, 1, NOW).finished {}
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    /// Other rules, and the first ones again.
+    /// Puts other rules in force, and then the first rules again.
     pub fn reload_twice(&self) {
         for window in ["2d", "1d"] {
             let next = self.limiter.update_rules().build(&rules(window, ALGORITHM), &LoadOptions::default());
@@ -171,7 +171,7 @@ impl World {
     }
 }
 
-/// Runs each piece of work in a thread of its own; what they return, in their order.
+/// Runs each piece of work in a thread of its own; returns their results, in their order.
 pub fn in_threads<T: Send + 'static, W>(works: impl IntoIterator<Item = W>) -> Vec<T>
 where
     W: FnOnce() -> T + Send + 'static,

@@ -166,8 +166,8 @@ pub(in crate::limiter) fn decide<'p>(
     }
 }
 
-/// Puts an evaluated request behind those that wait for slots of its counters. Returns the queues if it concerns them (it waits, has
-/// waited, is behind others or gives hits back), and whether it is to wait if it can.
+/// Puts an evaluated request behind those that wait for slots of its counters. Returns the queues if the request needs them (it
+/// waits, has waited, is behind others or gives hits back), and whether it is to wait if it can.
 fn queues_for<'q, C: Counters>(
     limiter: &'q Limiter,
     deciding: &mut Deciding<'_, '_, C>,

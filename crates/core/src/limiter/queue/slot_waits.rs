@@ -144,8 +144,8 @@ impl<C: Counters> Deciding<'_, '_, C> {
         }
     }
 
-    /// The lines in which the request waits, whose caller waits until `ends`; none if anything else denies it, or if it has waited long
-    /// enough.
+    /// The lines in which the request waits, until `ends` at most, if nothing else denies it; none if something does, or if it has
+    /// waited long enough.
     pub(in crate::limiter) fn wanted_slots(&mut self, arrived: Timestamp, ends: Timestamp) -> Option<Wanted> {
         let (mut slots, mut until, mut room) = (SmallVec::new(), ends, Duration::ZERO);
         let mut over: SmallVec<[(&PlannedCounter, Fit); 1]> = SmallVec::new();

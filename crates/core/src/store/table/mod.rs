@@ -2,8 +2,8 @@
 //!
 //! A directory, indexed by the last bits of a key, names the page that holds it. A full page is split in two; only when
 //! the directory has no bit left to distinguish the halves is it doubled, a copy of four bytes for each of its entries.
-//! A page takes memory for its places chunk by chunk, so that little of it is unused; all chunks are of one size, so that
-//! a freed one fits wherever the next is needed.
+//! A page takes memory for its places chunk by chunk, so that little of it is unused; all chunks are of one size, so that a freed chunk
+//! fits anywhere.
 //!
 //! Invariants:
 //!
@@ -112,7 +112,7 @@ impl<T: Default> Page<T> {
         &self.chunk(place)[place % CHUNK_PLACES]
     }
 
-    /// The places around one in use.
+    /// The chunk of a place in use.
     #[inline]
     fn chunk(&self, place: usize) -> &Chunk<T> {
         self.chunks[place / CHUNK_PLACES].as_ref().expect("a place in use has memory")
@@ -179,7 +179,7 @@ impl<T: Default> Page<T> {
         removed
     }
 
-    /// Drops the places that are not wanted any more; returns how many.
+    /// Drops the places that `keep` rejects; returns how many.
     fn retain(&mut self, mut keep: impl FnMut(&Place<T>) -> bool) -> usize {
         let before = self.len();
         for place in (0..before).rev() {
@@ -266,7 +266,7 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// Moves the places of a full page that have one as the next bit to a page of their own.
+    /// Moves the places of a full page whose next bit is one to a page of their own.
     fn split(&mut self, number: usize) -> Result<(), Crowded> {
         let directory_max = DIRECTORY_PER_PAGE_MAX * (self.pages.len() + 1);
         let page = &mut self.pages[number];
@@ -309,7 +309,7 @@ impl<T: Default> Table<T> {
         Swept { dropped, finished }
     }
 
-    /// Removes a key; whether it was there.
+    /// Removes a key; returns whether it was there.
     pub(super) fn remove(&mut self, key: Key) -> bool {
         let number = self.page_of(key);
         let page = &mut self.pages[number];
@@ -326,7 +326,7 @@ impl<T: Default> Table<T> {
         (dropped, (end < self.pages.len()).then_some(end))
     }
 
-    /// Counts every page as unchanged.
+    /// Marks every page as unchanged.
     pub(super) fn mark_unchanged(&mut self) {
         self.pages.iter_mut().for_each(|page| page.changed = false);
     }
