@@ -1,4 +1,4 @@
-//! The additions to the response of a decision: those of its rules, and those that the options of responses ask for.
+//! The additions to the response of a decision: those of its rules, and those of the response options.
 
 use super::{Additions, RateLimitService, ResponseOptions, client_headers::Sent};
 use std::hash::BuildHasher as _;
@@ -19,14 +19,14 @@ impl RateLimitService {
             return Additions::new(sent, request, decision, limits);
         }
         let needs_limits = options.is_some_and(|options| options.headers.need_service_limits());
-        // Under a global shadow no limit denies, so none is reported.
+        // Under a global shadow, no limit denies, so that none is reported.
         let limiter = self.limiter.get().filter(|limiter| needs_limits && !limiter.is_global_shadow());
         let pinned = limiter.map(|limiter| limiter.pin());
         let limits = pinned.as_ref().map(|rules| rules.service_limits(request, self.clock.now()));
         Additions::new(sent, request, decision, &limits.unwrap_or_default())
     }
 
-    /// The moment of a response. The number for its jitter is keyed, so that no client can compute it.
+    /// The time and the jitter of a response. The jitter's number is keyed, so that no client can compute it.
     fn sent(&self, options: &ResponseOptions, decision: &Decision<'_>) -> Sent {
         let now = self.clock.now();
         let is_used = options.headers.jitter_seconds > 0;

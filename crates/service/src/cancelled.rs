@@ -1,4 +1,4 @@
-//! Admitted requests whose clients reset their calls: no end of theirs is reported, so they end then.
+//! Admitted requests whose clients reset their calls. Nobody will report their end, so they end then.
 
 use super::{Cancellation, DecisionReader, RateLimitService};
 use std::sync::Arc;
@@ -7,14 +7,15 @@ use tidegate_core::{
     limiter::SlotRelease,
 };
 
-/// The readers that have read a decision and learn of its cancellation, with the domain of its request.
+/// The readers that follow a decision's cancellation, and the domain of its request.
 struct Followers {
     domain: Box<str>,
     readers: Vec<Arc<dyn DecisionReader>>,
 }
 
 impl RateLimitService {
-    /// Releases the slots of an admitted request whose caller will not report its end, and returns its estimates; none if it has no ticket.
+    /// A function that releases the slots of an admitted request whose caller will not report its end, and returns its estimates. None if
+    /// the request has no ticket.
     pub fn release_of(
         &self,
         request: &Request<'_>,
@@ -31,7 +32,7 @@ impl RateLimitService {
         });
         let followers = self.followers(request);
         Some(move || {
-            // The store counts what was released in it: it has no number here.
+            // The store counts what it released. It has no number here.
             let number_in_store = in_store.is_some().then_some(0);
             if let Some((store, release, peer, counter)) = in_store {
                 store.release_later(&release, peer, counter);

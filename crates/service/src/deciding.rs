@@ -1,4 +1,4 @@
-//! Decisions of requests: at once, or after the wait of a queued one.
+//! Decisions of requests: at once, or after the wait of a queued request.
 
 use super::{CallOrigin, NotReady, RateLimitService, queued};
 use std::time::Duration;
@@ -11,9 +11,9 @@ use tidegate_shared::store::SharedStore;
 /// How a decision is dispatched, by the time that it may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dispatch {
-    /// At once: [`RateLimitService::decide_batch`] takes it.
+    /// At once, by [`RateLimitService::decide_batch`].
     Inline,
-    /// At once, unless it has to wait for slots: [`RateLimitService::decide_at_once`] tries.
+    /// At once, unless the request has to wait for slots: [`RateLimitService::decide_at_once`] tries.
     Slots,
     /// The shared store decides.
     Remote,
@@ -24,7 +24,7 @@ pub enum Dispatch {
 }
 
 impl RateLimitService {
-    /// The way to decide the request; none while the service is not ready.
+    /// How to decide the request; none while the service is not ready.
     #[inline]
     pub fn dispatch(&self, request: &Request<'_>) -> Option<Dispatch> {
         let limiter = self.limiter.get()?.pin();
@@ -41,8 +41,8 @@ impl RateLimitService {
         })
     }
 
-    /// Decides the requests of `calls`, which are within the limits and of [`Dispatch::Inline`], in order and at one
-    /// moment. Calls `respond` with each call and its decision.
+    /// Decides the requests of `calls` in order and at one moment. They are within the limits and of [`Dispatch::Inline`]. Calls `respond`
+    /// with each call and its decision.
     #[inline]
     pub fn decide_batch<'q, 't: 'q, C>(
         &self,
@@ -65,8 +65,8 @@ impl RateLimitService {
         });
     }
 
-    /// Decides a request of [`Dispatch::Remote`] by leases in hand, or one of [`Dispatch::Slots`] by the slots that are free; false if that
-    /// does not suffice, and nothing is changed.
+    /// Decides a request of [`Dispatch::Remote`] by leases in hand, or a request of [`Dispatch::Slots`] by free slots. False if these do
+    /// not suffice; nothing has changed then.
     pub fn decide_at_once<'q, 't>(
         &self,
         request: &'q Request<'t>,
@@ -84,8 +84,8 @@ impl RateLimitService {
         true
     }
 
-    /// Decides one request within the limits. Where a rule queues it, or has it wait for slots, waits up to `wait_max` for its release;
-    /// where its counters are shared, for the decision of the store.
+    /// Decides one request within the limits. If a rule queues it or makes it wait for slots, waits up to `wait_max` for its release. If
+    /// its counters are shared, waits for the decision of the store.
     pub async fn decide<'q, 't, T>(
         &self,
         request: &'q Request<'t>,
@@ -97,7 +97,7 @@ impl RateLimitService {
         let received = self.clock.now();
         if let Some(store) = self.store_of(request) {
             let (mut respond, mut response) = (Some(respond), None);
-            // Otherwise a request by the fast path has been tried there.
+            // Requests on the fast path have already been tried there.
             let is_decided = store.fails_calls()
                 && self.decide_by_lease(request, origin, |decision| {
                     response = respond.take().map(|respond| respond(decision));
@@ -141,7 +141,7 @@ impl RateLimitService {
                 limiter.release(ticket);
                 response
             }
-            // The server stops before the release. The request is decided once more, and not queued.
+            // The server stops before the release. The request is decided again, without a queue.
             None => respond(&rules, &rules.decide(request, now), false),
         })
     }

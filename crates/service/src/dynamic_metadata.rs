@@ -1,6 +1,6 @@
-//! Dynamic metadata: the request and the limits that are over, for the proxy's logs and filters.
+//! Dynamic metadata: the request, and the limits that are over, for the proxy's logs and filters.
 //!
-//! The slots of a request in flight are in it without a setting: the proxy returns them when the request ends.
+//! It always contains the slots of a request in flight, without a setting: the proxy returns them when the request ends.
 //!
 //! `domain`, `descriptors` and `metadata` are as the reference server has them; additions of Tidegate are under `tidegate`.
 
@@ -54,7 +54,7 @@ fn entries_of(descriptor: &Descriptor<'_>) -> Value {
     json!({ "entries": descriptor.entries.iter().map(entry).collect::<Value>() })
 }
 
-/// A descriptor as the reference server writes it: with the hits that were sent, and a limit as protobuf's text.
+/// A descriptor in the form of the reference server: with the hits that were sent, and a limit in protobuf's text format.
 fn descriptor_as_sent(descriptor: &Descriptor<'_>, hits: Option<u64>) -> Value {
     let mut object = entries_of(descriptor);
     if let Some(RequestLimit { requests, unit }) = descriptor.limit {
@@ -89,7 +89,7 @@ fn descriptor_of(descriptor: &Descriptor<'_>) -> Value {
     object
 }
 
-/// The limit that a descriptor is over, its rule, and the time until the request would be admitted.
+/// The limit that a descriptor exceeds, its rule, and the time until the request would be admitted.
 fn over_limit(descriptor: usize, status: &Status<'_>, cause: Option<DenialCause>) -> Value {
     let mut object = json!({ "descriptor": descriptor, "remaining": status.remaining });
     if let Some(rule) = status.rule {
@@ -109,7 +109,7 @@ fn over_limit(descriptor: usize, status: &Status<'_>, cause: Option<DenialCause>
     match status.reset {
         Some(Reset::After(wait)) => object["reset_seconds"] = wait.as_secs_f64().into(),
         Some(Reset::Never) => object["never"] = true.into(),
-        // Unknown, since the limit did not deny.
+        // Unknown, as the limit did not deny.
         None => {}
     }
     if let Some(cause) = cause {
@@ -118,7 +118,7 @@ fn over_limit(descriptor: usize, status: &Status<'_>, cause: Option<DenialCause>
     object
 }
 
-/// The `metadata` of the rules of descriptors that are not over, merged; for a key in several, the first applies.
+/// The `metadata` of the rules of descriptors that are not over, merged. If a key is in several, the first applies.
 fn metadata_of_rules(decision: &Decision<'_>) -> Map<String, Value> {
     let mut merged = Map::new();
     for status in decision.statuses.iter().filter(|status| status.code == Code::Ok) {

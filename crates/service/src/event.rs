@@ -1,4 +1,4 @@
-//! A sent decision, as its readers receive it.
+//! A sent decision, as its readers get it.
 
 use super::{Assignment, BucketName, QuotaPeer, TraceContext};
 use std::{sync::Arc, time::Duration};
@@ -7,7 +7,7 @@ use tidegate_core::{
     limit::{Decision, Request, Timestamp},
 };
 
-/// The call that a request arrived in.
+/// The call that contained a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CallOrigin<'c> {
     /// The other end of the connection, for operators; empty if it is unknown.
@@ -26,7 +26,7 @@ pub struct Event<'e, 't, 'r> {
     pub origin: CallOrigin<'e>,
     /// The time at which the request was received.
     pub received: Timestamp,
-    /// Number of the rules by which it was decided.
+    /// Number of the rules that decided it.
     pub generation: u64,
     pub(super) clock: &'e dyn Clock,
 }
@@ -38,7 +38,7 @@ impl Event<'_, '_, '_> {
     }
 }
 
-/// An assignment that a client of quotas was sent, and that differs from the last one of the bucket.
+/// An assignment that a client of quotas was sent and that differs from the last one of the bucket.
 #[derive(Clone, Debug)]
 pub struct AssignmentEvent {
     /// The time at which it was sent.
@@ -55,7 +55,7 @@ pub struct AssignmentEvent {
     pub assignment: Assignment,
 }
 
-/// The end of an admitted request, because its client reset the call.
+/// The end of an admitted request whose client reset the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cancellation<'e> {
     /// The domain.
@@ -64,13 +64,13 @@ pub struct Cancellation<'e> {
     pub ticket: &'e str,
     /// The time of the release.
     pub at: Timestamp,
-    /// Its number among decisions, as [`Decision::number`].
+    /// Its number among decisions, see [`Decision::number`].
     pub number: u64,
     /// Number of the rules in force.
     pub generation: u64,
 }
 
-/// Reads sent decisions, on the thread that sends them. It must not block, and should not allocate.
+/// Reads sent decisions, on the thread that sends them. Must not block, and should not allocate.
 pub trait DecisionReader: Send + Sync + 'static {
     /// Reads a decision.
     fn read(&self, event: &Event<'_, '_, '_>);
@@ -78,23 +78,23 @@ pub trait DecisionReader: Send + Sync + 'static {
     /// Reads an assignment.
     fn read_assignment(&self, _event: AssignmentEvent) {}
 
-    /// Whether the next decisions of this thread, so many of them on requests received at this time, need not be read. If so, the
-    /// reader has counted them as read.
+    /// Whether the reader skips the next `_decisions` of this thread, whose requests were received at `_received`. If so, it has counted
+    /// them as read.
     fn passes_over(&self, _decisions: usize, _received: Timestamp) -> bool {
         false
     }
 
-    /// Whether the reader has to learn it if the client resets the call of this admitted request.
+    /// Whether the reader is notified if the client resets the call of this admitted request.
     fn follows(&self, _request: &Request<'_>) -> bool {
         false
     }
 
-    /// Reads that a call was reset whose request it follows.
+    /// Reads that a call was reset. The reader follows its request.
     fn read_cancelled(&self, _cancellation: &Cancellation<'_>) {}
 }
 
-/// The values by which a request is selected for a sample. Those of an end or a renewal are the values of its start, without the ticket, so
-/// that the sample has all or none; of one that has nothing else, the ticket.
+/// The values that select a request for a sample. For an end or a renewal they are the values of its start, without the ticket, so that the
+/// sample has all of them or none. The ticket counts only if there are no other values.
 pub fn sampled_values<'t>(
     entries: impl Iterator<Item = (&'t str, &'t str)> + Clone,
 ) -> impl Iterator<Item = &'t str> {

@@ -1,4 +1,4 @@
-//! Leases of this server's counters: the claims of holders, and what they have to know of the counters of a request.
+//! Leases of this server's counters: the claims of holders, and what holders need of the counters of a request.
 
 use super::{
     NotReady, RateLimitService,
@@ -19,10 +19,10 @@ use tidegate_shared::{
 /// The counters of a request that a holder may decide: one for each descriptor, none for a descriptor without a limit.
 pub type GrantableCounters = SmallVec<[Option<(CounterId, CounterTerms)>; 4]>;
 
-/// Identity of a counter, as holders know it.
+/// Identity of a counter for holders.
 pub type CounterId = [u8; 16];
 
-/// The rules in force, as far as holders of credits have to know them.
+/// The rules in force, for holders of credits.
 pub struct GrantRules<'g> {
     granter: &'g Granter,
     rules: Pinned<'g>,
@@ -30,7 +30,7 @@ pub struct GrantRules<'g> {
 }
 
 impl RateLimitService {
-    /// Has the service grant leases of its counters.
+    /// Lets the service grant leases of its counters.
     pub fn with_grants(self, grants: Option<Grants>) -> Self {
         Self { grants, ..self }
     }
@@ -48,7 +48,7 @@ impl RateLimitService {
         Ok(GrantRules { granter, rules: limiter.pin(), now: self.clock.now() })
     }
 
-    /// Notes who claims credits.
+    /// Notes the caller that claims credits.
     pub fn note_lease_caller(&self, node: NodeId, caller: LeaseCaller) {
         if let Some(grants) = &self.grants {
             grants.callers().note(node, caller);
@@ -64,7 +64,7 @@ impl RateLimitService {
         Ok(nodes.into_iter().map(node).collect())
     }
 
-    /// Whether responses carry nothing but codes and statuses, which holders know.
+    /// Whether responses contain only codes and statuses, which holders can make.
     pub(super) fn has_plain_responses(&self) -> bool {
         self.options.is_none()
     }
@@ -86,13 +86,13 @@ impl GrantRules<'_> {
         self.rules.generation()
     }
 
-    /// The response to a claim to a counter; none if it is not newer than the last one. `is_current`: the holder got the identity from
-    /// this process, under these rules.
+    /// The response to a claim on a counter; none if the claim is not newer than the last one. `is_current`: the holder got the identity
+    /// from this process, under these rules.
     pub fn lease(&self, id: CounterId, claim: &LeaseRequest, is_current: bool) -> Option<LeaseResponse> {
         self.granter.lease(&self.rules, key_of(id), claim, is_current, self.now)
     }
 
-    /// The counters of a request that was decided, if a holder may decide equal ones.
+    /// The counters of a decided request, if a holder may decide equal requests.
     pub fn counters(&self, service: &RateLimitService, request: &Request<'_>) -> Option<GrantableCounters> {
         if !service.has_plain_responses() {
             return None;

@@ -1,4 +1,4 @@
-//! The granter of leases of a server, from when it decides.
+//! The granter of leases of a server.
 
 use super::lease_callers::LeaseCallers;
 use std::sync::{Arc, OnceLock};
@@ -27,7 +27,7 @@ impl Grants {
     pub(super) fn begin(&self, now: Timestamp) {
         self.granter.get_or_init(|| {
             let mut id = [0; 8];
-            // Without random numbers, the time differs from that of any former process.
+            // Without random numbers, the time still differs from that of any former process.
             let id = getrandom::fill(&mut id).map_or(now.as_nanos(), |()| u64::from_le_bytes(id));
             Granter::new(id, now)
         });

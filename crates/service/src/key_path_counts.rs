@@ -1,8 +1,8 @@
-//! Counts of some descriptors by domain and by the path of their keys: [`super::Meters`] has one of those without a limit, and one of those
-//! whose entry for the day of their windows is no day.
+//! Counts of some descriptors by domain and by the path of their keys. [`super::Meters`] counts descriptors without a limit so, and
+//! descriptors whose entry for the day of their windows is not a day.
 //!
-//! Invariants: values are never kept; at most [`KEY_PATHS_MAX`] paths are counted apart, and what is beyond shares one count; the rest of
-//! the decisions never reaches this code. A count takes a lock that only readers contend for, and allocates at the first sight of a path.
+//! Invariants: values are never kept; at most [`KEY_PATHS_MAX`] paths are counted apart, and the others share one count; all other
+//! decisions skip this code. A count takes a lock for which only readers contend, and allocates at the first occurrence of a path.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use tidegate_counts::{PerThread, ThreadIndex};
 /// Paths that are counted apart.
 pub const KEY_PATHS_MAX: usize = 256;
 
-/// Bytes of a domain and of a path's keys. Longer ones share the count of those beyond the bound.
+/// The most bytes of a domain and of a path's keys. Longer ones count among the others.
 const TEXT_BYTES_MAX: usize = 512;
 
 /// Counts of descriptors by domain and keys.
@@ -50,9 +50,9 @@ pub struct CountedKeyPath {
     pub keys: Box<[Box<str>]>,
     /// Descriptors since the start.
     pub count: u64,
-    /// Time of the first one, as the reading after it noted it.
+    /// Time of the reading after the first one.
     pub first: Timestamp,
-    /// Time of the last one, as the reading after it noted it.
+    /// Time of the reading after the last one.
     pub last: Timestamp,
 }
 
@@ -78,7 +78,7 @@ impl KeyPathCounts {
         }
     }
 
-    /// Counts descriptors whose path the thread has not seen yet.
+    /// Counts descriptors with a path that the thread has not counted before.
     #[cold]
     fn count_first<'k>(
         &self,
@@ -110,8 +110,8 @@ impl KeyPathCounts {
         *count = count.saturating_add(number);
     }
 
-    /// The paths in the order of domains and keys, and the number of descriptors with other ones. `now` is noted as the time of those that
-    /// are new since the last reading.
+    /// The paths in the order of domains and keys, and the number of descriptors with other paths. `now` is noted as the time of
+    /// descriptors since the last reading.
     pub fn read(&self, now: Timestamp) -> (Vec<CountedKeyPath>, u64) {
         let (sums, others) = self.sums();
         let mut known = lock(&self.known);
@@ -125,7 +125,7 @@ impl KeyPathCounts {
         (listed(&known), others)
     }
 
-    /// The paths and the number of others; times are those of the last [`Self::read`].
+    /// The paths and the number of others, with the times of the last [`Self::read`].
     pub fn counted(&self) -> (Vec<CountedKeyPath>, u64) {
         let (sums, others) = self.sums();
         let mut known = lock(&self.known).clone();
@@ -153,7 +153,7 @@ fn listed(known: &Known) -> Vec<CountedKeyPath> {
     paths
 }
 
-/// A domain and keys, hashed so that no two of them are hashed alike.
+/// A domain and keys. Its hash input differs for any two.
 struct HashedPath<'d, K> {
     domain: &'d str,
     keys: K,
@@ -161,7 +161,7 @@ struct HashedPath<'d, K> {
 
 impl<'k, K: Iterator<Item = &'k str> + Clone> std::hash::Hash for HashedPath<'_, K> {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        // A text ends with a byte that no text has.
+        // Each text ends with a byte that no text contains.
         self.domain.hash(state);
         self.keys.clone().for_each(|key| key.hash(state));
     }
@@ -227,7 +227,7 @@ mod tests {
         for key in 0..KEY_PATHS_MAX + 10 {
             count(&counts, "d", &[(&format!("key{key}"), "")]);
         }
-        // Another thread counts the same paths apart.
+        // Another thread counts the same paths by itself.
         std::thread::scope(|scope| _ = scope.spawn(|| count(&counts, "d", &[("key7", "")])));
         let (paths, others) = shown(&counts, 1);
         assert_eq!((paths.len(), others), (KEY_PATHS_MAX, 11));

@@ -1,4 +1,4 @@
-//! The callers whose nodes claimed credits lately, for operators.
+//! The callers whose nodes recently claimed credits, for operators.
 
 use std::{
     collections::HashMap,
@@ -11,7 +11,7 @@ use tidegate_shared::{granter::NodeLeases, lease::NodeId};
 /// The most nodes that are remembered, some 200 bytes each.
 const NODES_MAX: usize = 4_096;
 
-/// Beyond that number, nodes are forgotten that claimed nothing for so long.
+/// If there are more, nodes without a claim in this time are dropped.
 const KEPT: Duration = Duration::from_secs(10);
 
 /// The caller of a node.
@@ -30,7 +30,7 @@ pub struct LeaseCaller {
 /// A node with leases.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeaseNode {
-    /// Unknown until its first claim to this process, and for one of very many.
+    /// None before its first claim to this process, or if there are very many nodes.
     pub caller: Option<LeaseCaller>,
     /// Its leases.
     pub leases: NodeLeases,

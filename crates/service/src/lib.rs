@@ -1,7 +1,7 @@
 //! The application: readiness, the clock, the limiter, response options and figures of decisions in one place.
 //!
-//! Every protocol calls [`RateLimitService`]; nothing else decides a request of a client. Deciding does no IO, awaits
-//! nothing and does not allocate, except that [`RateLimitService::decide`] awaits the end of a queued request's wait.
+//! Every protocol calls [`RateLimitService`]; nothing else decides a request of a client. Deciding does no IO, awaits nothing and does not
+//! allocate. The exception is [`RateLimitService::decide`], which awaits the release of a queued request.
 
 mod additions;
 mod cancelled;
@@ -62,26 +62,26 @@ use tidegate_shared::store::SharedStore;
 pub struct RateLimitService {
     /// Empty until the counters are restored.
     limiter: Arc<OnceLock<Arc<Limiter>>>,
-    /// Whether rules are awaited until then, and no counters.
+    /// Whether only rules are missing: the counters are restored.
     awaits_rules: Arc<AtomicBool>,
     clock: Arc<dyn Clock>,
     request_limits: RequestLimits,
-    /// None if no option is set: then a decision checks this pointer and no more.
+    /// None if no option is set, so that a decision checks only this pointer.
     options: Option<Arc<ResponseOptions>>,
     /// Makes the random numbers for jitter.
     chances: RandomState,
     meters: Arc<Meters>,
-    /// They need the trace context of the call.
+    /// Readers that need the trace context of the call.
     readers: Arc<[Arc<dyn DecisionReader>]>,
-    /// Reads decisions too, but needs no trace contexts.
+    /// Also reads decisions, but needs no trace contexts.
     observer: Option<Arc<dyn DecisionReader>>,
     /// Whether there are readers or an observer.
     is_read: bool,
-    /// The formats of trace contexts that readers learn.
+    /// The formats in which trace contexts are read.
     propagators: Propagators,
     /// The store of shared counters, if there is one.
     shared: Option<SharedStore>,
-    /// None if it grants no leases.
+    /// None if the service grants no leases.
     grants: Option<Grants>,
     /// The clients that enforce limits by themselves.
     quotas: Quotas,
@@ -95,7 +95,7 @@ impl RateLimitService {
         service
     }
 
-    /// A service while counters are restored: it is [`NotReady`] until [`Self::set_ready`].
+    /// A service whose counters are being restored: it is [`NotReady`] until [`Self::set_ready`].
     pub fn restoring(clock: Arc<dyn Clock>, request_limits: RequestLimits) -> Self {
         Self {
             limiter: Arc::default(),
@@ -127,17 +127,17 @@ impl RateLimitService {
         Self { readers: readers.into(), is_read, ..self }
     }
 
-    /// Adds an observer of its decisions, for which no trace contexts are read.
+    /// Adds an observer of its decisions. No trace contexts are read for it.
     pub fn with_observer(self, observer: Arc<dyn DecisionReader>) -> Self {
         Self { observer: Some(observer), is_read: true, ..self }
     }
 
-    /// Has it read trace contexts in these formats.
+    /// Sets the formats in which it reads trace contexts.
     pub fn with_propagators(self, propagators: Propagators) -> Self {
         Self { propagators, ..self }
     }
 
-    /// Has this store decide requests to domains with shared counters.
+    /// Sets the store that decides requests to domains with shared counters.
     pub fn with_shared_store(self, shared: Option<SharedStore>) -> Self {
         Self { shared, ..self }
     }
@@ -172,7 +172,7 @@ impl RateLimitService {
         &self.request_limits
     }
 
-    /// Whether the domain has rules for descriptors, which limits with conditions are not.
+    /// Whether the domain has rules for descriptors. Limits with conditions are not such rules.
     pub fn has_descriptor_rules(&self, domain: &str) -> bool {
         let rules = self.limiter.get().map(|limiter| limiter.rules());
         rules.is_some_and(|rules| rules.domain(domain).is_some_and(|domain| domain.conditional().is_none()))

@@ -1,7 +1,7 @@
-//! Counts of calls and hits as Limitador has them: by domain, which is its namespace, by the labels that an expression makes of the request,
-//! and of denied calls by the limit that denied.
+//! Counts of calls and hits as in Limitador: by domain (its namespace), and by the labels that an expression makes from the request. Denied
+//! calls are also counted by the limit that denied.
 //!
-//! The number of series is bounded; further ones share [`OTHER_DOMAIN`].
+//! The number of series is bounded; more series share [`OTHER_DOMAIN`].
 
 use std::{collections::BTreeMap, fmt::Write as _};
 use tidegate_core::{
@@ -18,7 +18,7 @@ const OTHER_DOMAIN: &str = "other";
 pub enum LimitadorLabels {
     /// The namespace.
     Namespace,
-    /// The name of the limit too.
+    /// Also the name of the limit.
     LimitName,
 }
 
@@ -27,16 +27,16 @@ pub enum LimitadorLabels {
 pub struct LimitadorSettings {
     /// Labels of denied calls.
     pub labels: LimitadorLabels,
-    /// Makes further labels of a request: a map of names to values.
+    /// Makes more labels from a request: a map of names to values.
     pub expression: Option<Expression>,
 }
 
-/// What is counted apart.
+/// A series that is counted apart.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct LimitadorSeries {
     /// The domain.
     pub domain: Box<str>,
-    /// The labels that the expression makes, by their names in Prometheus.
+    /// The labels from the expression, by their Prometheus names.
     pub labels: Vec<(String, String)>,
 }
 
@@ -45,14 +45,14 @@ pub struct LimitadorSeries {
 pub struct LimitadorCalls {
     /// Calls that were admitted.
     pub authorized_calls: u64,
-    /// Hits of these, and of reports.
+    /// Hits of admitted calls and of reports.
     pub authorized_hits: u64,
-    /// Calls that were denied, by the name of the limit; by an empty one if names are not counted.
+    /// Calls that were denied, by the name of the limit. The name is empty if names are not counted.
     pub limited_calls: BTreeMap<Box<str>, u64>,
 }
 
 impl LimitadorCalls {
-    /// Saturating: callers choose the number of hits of a request.
+    /// Adds hits, saturating: callers choose the number of hits of a request.
     fn add_hits(&mut self, hits: u64) {
         self.authorized_hits = self.authorized_hits.saturating_add(hits);
     }
@@ -63,7 +63,7 @@ pub struct LimitadorCounts {
     settings: LimitadorSettings,
     /// Bound on the limits of a series.
     series_max: usize,
-    /// By the texts of a series, each with its length before it; those beyond the bound by an empty text.
+    /// By the texts of a series, each with its length before it. Series beyond the bound have an empty text.
     by_series: CountsByText<(LimitadorSeries, LimitadorCalls)>,
 }
 
@@ -137,7 +137,7 @@ impl LimitadorCounts {
     }
 }
 
-/// Labels with names that Prometheus accepts, sorted; those that Limitador has itself are left out.
+/// Sorted labels with names that Prometheus accepts, without those of Limitador itself.
 fn labels(pairs: Vec<(String, String)>) -> Vec<(String, String)> {
     let name = |name: String| -> String {
         let is_digit_first = name.starts_with(|first: char| first.is_ascii_digit());

@@ -21,9 +21,9 @@ pub struct MeterSettings {
     pub limits: LimitCountSettings,
     /// Buckets of the durations of responses.
     pub bounds: DurationBounds,
-    /// Whether hits are counted by the keys of the reference server too.
+    /// Whether hits are also counted by the keys of the reference server.
     pub reference: bool,
-    /// Whether calls are counted as Limitador does too.
+    /// Whether calls are also counted as in Limitador.
     pub limitador: Option<LimitadorSettings>,
 }
 
@@ -34,7 +34,7 @@ labels! {
         Admitted = "ok",
         /// A request was decided as OVER_LIMIT.
         Denied = "over_limit",
-        /// A call by `POST /json` reached the service, and is decided or refused.
+        /// A call by `POST /json` that reached the service, before it is decided or refused.
         JsonCall = "json_call",
     }
 }
@@ -48,23 +48,23 @@ pub struct CodeCounts {
     pub denied: u32,
 }
 
-/// The figures of the service. Nothing is counted until [`Self::start`], except unlimited descriptors, which are logged too, and what the
-/// HTTP port refuses: where there is no reader, there is hardly ever such a port.
+/// The figures of the service. Nothing is counted until [`Self::start`], with two exceptions: descriptors without a limit, which are also
+/// logged, and refusals of the HTTP port. That port hardly ever exists without a reader of the figures.
 pub struct Meters {
     is_started: AtomicBool,
     /// Decisions.
     pub decisions: Counts<DecisionEvent>,
     /// Requests that were refused without a decision.
     pub refusals: Counts<Refusal>,
-    /// When the log had a line of each reason.
+    /// Time of the last log line for each reason.
     pub refusals_logged: LogTimes<Refusal>,
     /// Requests that the HTTP port refused.
     pub http_refusals: Counts<HttpRefusal>,
-    /// When the log had a line of each of these reasons.
+    /// Time of the last log line for each of these reasons.
     pub http_refusals_logged: LogTimes<HttpRefusal>,
     /// Descriptors without a limit, unless a rule exempts them.
     pub unlimited: KeyPathCounts,
-    /// Descriptors with an entry for the day on which their windows begin that is no day.
+    /// Descriptors whose entry for the day on which their windows begin is not a day.
     pub unknown_days: KeyPathCounts,
     /// Hits and requests of each limit.
     pub limits: LimitCounts,
@@ -74,7 +74,7 @@ pub struct Meters {
     pub limitador: Option<LimitadorCounts>,
     /// Waits of queued requests that were released.
     pub queue_waits: Histogram,
-    /// Durations of OK and OVER_LIMIT, from the request's bytes read to the response's bytes written.
+    /// Durations of OK and OVER_LIMIT, from the reading of the request's bytes to the writing of the response's bytes.
     responses: [Histogram; 2],
 }
 
@@ -112,7 +112,7 @@ impl Meters {
         }
     }
 
-    /// Counts from now on: something reads the figures.
+    /// Counts from now on, because something reads the figures.
     pub fn start(&self) {
         self.is_started.store(true, Ordering::Relaxed);
     }
@@ -148,7 +148,7 @@ impl Meters {
         }
     }
 
-    /// Counts responses that took equally long.
+    /// Counts responses with the same duration.
     #[inline]
     pub(super) fn count_responses(&self, duration: Duration, counts: CodeCounts) {
         for (histogram, count) in self.responses.iter().zip([counts.admitted, counts.denied]) {
@@ -158,7 +158,7 @@ impl Meters {
         }
     }
 
-    /// Counts a response that took so long off the fast path.
+    /// Counts a response with this duration, off the fast path.
     pub(super) fn count_response(&self, duration: Duration, code: Code) {
         if self.is_started() {
             self.responses(code).add(duration, 1);
@@ -179,7 +179,7 @@ impl Meters {
         }
     }
 
-    /// Counts a call by `POST /json`, whose message is a request, before it is decided or refused.
+    /// Counts a call by `POST /json` whose message is a request, before it is decided or refused.
     pub fn count_json_call(&self) {
         if self.is_started() {
             self.decisions.count(DecisionEvent::JsonCall);

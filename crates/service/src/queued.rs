@@ -1,7 +1,7 @@
 //! Waiting for the release of a queued request, or for slots: the only place where a response is delayed.
 //!
-//! The limiter decides when a request is released; this is the timer. A call that ends earlier, because its caller or its
-//! connection ended, drops its future, which gives its place in the queue back.
+//! The limiter decides when a request is released; this is the timer. If a call ends earlier, because its caller or its connection ended,
+//! its future is dropped, and its place in the queue is freed.
 
 use std::{
     future::poll_fn,
@@ -39,8 +39,8 @@ impl Drop for Place<'_> {
     }
 }
 
-/// Completes at the release of the request, with its position; or with none when it will not be released any more, and its
-/// place was given back.
+/// Completes with the position of the request at its release. Completes with none if the request will not be released any more, and its
+/// place is free.
 pub(super) async fn released(
     limiter: &Limiter,
     clock: &dyn Clock,
@@ -51,7 +51,7 @@ pub(super) async fn released(
     let mut set_for: Option<Timestamp> = None;
     let is_released = poll_fn(|context: &mut Context<'_>| {
         loop {
-            // Registers the waker before the timer is polled, so that a release moved after this wakes the task.
+            // Registers the waker before polling the timer, so that a release that is moved after this wakes the task.
             let at = match place.poll(context.waker()) {
                 QueuePoll::Release => return Poll::Ready(true),
                 QueuePoll::TooLate => return Poll::Ready(false),
@@ -62,17 +62,17 @@ pub(super) async fn released(
                 set_for = Some(at);
             }
             ready!(timer.as_mut().poll(context));
-            // The timer runs on another clock than the limits, and may be early.
+            // The timer uses another clock than the limits, and may be early.
             set_for = None;
         }
     });
     if is_released.await { place.position.take() } else { None }
 }
 
-/// A place in the lines for slots, left when dropped.
+/// A place in the queues for slots, left when dropped.
 pub(super) struct SlotPlace<'s> {
     limiter: &'s Limiter,
-    /// None once the request is to be decided.
+    /// None once the request can be decided.
     wait: Option<SlotWait>,
 }
 
@@ -85,24 +85,24 @@ impl<'s> SlotPlace<'s> {
         self.wait.as_ref()
     }
 
-    /// Has the request wait in lines that it has entered.
+    /// Waits in the queues that the request has entered.
     pub(super) fn enter(&mut self, wait: SlotWait) {
         self.wait = Some(wait);
     }
 
-    /// Completes when the request is to be decided once more. It keeps its place.
+    /// Completes when the request can be decided again. It keeps its place.
     pub(super) async fn called(&self, clock: &dyn Clock) {
         let Some(wait) = &self.wait else { return };
         let again = wait.again();
         let mut timer = pin!(sleep(again.since(clock.now())));
         poll_fn(|context: &mut Context<'_>| {
-            // Registers the waker before the timer is polled.
+            // Registers the waker before polling the timer.
             if self.limiter.poll_slots(wait, context.waker()) {
                 return Poll::Ready(());
             }
             loop {
                 ready!(timer.as_mut().poll(context));
-                // The timer runs on another clock than the limits, and may be early.
+                // The timer uses another clock than the limits, and may be early.
                 let left = again.since(clock.now());
                 if left.is_zero() {
                     return Poll::Ready(());
@@ -122,7 +122,7 @@ impl Drop for SlotPlace<'_> {
     }
 }
 
-/// Completes when a request that waits for slots is to be decided once more. It is in its lines until then.
+/// Completes when a request that waits for slots can be decided again. It is in its queues until then.
 pub(super) async fn called(limiter: &Limiter, clock: &dyn Clock, wait: SlotWait) -> SlotWait {
     let mut place = SlotPlace::new(limiter);
     place.enter(wait);

@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use tidegate_core::limiter::Limiter;
 use tidegate_shared::store::Failure;
 
-/// Why nothing can be decided yet.
+/// The reason why nothing can be decided yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NotReady {
     /// The counters are not restored yet.
@@ -17,7 +17,7 @@ pub enum NotReady {
          server's log has the reason"
     )]
     NoRules,
-    /// The shared store did not decide, and calls fail then.
+    /// The shared store did not decide, and the setting is to fail such calls.
     #[error("{0}; --on-store-failure is `error`")]
     Store(Failure),
 }
@@ -31,7 +31,7 @@ impl RateLimitService {
         let _ = self.limiter.set(limiter);
     }
 
-    /// Notes that the counters are there, and rules are awaited.
+    /// Notes that the counters are restored and only rules are missing.
     pub fn await_rules(&self) {
         self.awaits_rules.store(true, Ordering::Relaxed);
     }

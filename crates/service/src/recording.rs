@@ -1,4 +1,4 @@
-//! Records of decisions that are sent: counted in the figures, and passed to readers.
+//! Records of sent decisions: counted in the figures, and passed to readers.
 
 use super::{
     AssignmentEvent, CallOrigin, CodeCounts, DecisionReader, Event, Propagators, QuotaPeer, QuotaStream,
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use tidegate_core::limit::{Code, Decision, Descriptor, Request, Status, Timestamp};
 
 impl RateLimitService {
-    /// Records a decision that is sent as a response: counts it, and passes it to the readers. Every decision is recorded exactly
-    /// once. `facts` returns the call of the request, the time at which it was received, and the number of the rules.
+    /// Records a decision that is sent as a response: counts it, and passes it to the readers. Every decision is recorded exactly once.
+    /// `facts` returns the call of the request, the time at which the request was received, and the number of the rules.
     #[inline]
     pub(super) fn record<'e, 't: 'e>(
         &self,
@@ -19,7 +19,7 @@ impl RateLimitService {
         facts: impl FnOnce() -> (CallOrigin<'e>, Timestamp, u64),
     ) {
         self.count(request, decision, was_queued);
-        // Where decisions are only counted, this is all that a decision does here.
+        // If decisions are only counted, a decision does nothing more here.
         if self.is_read {
             self.read(request, decision, facts());
         }
@@ -36,7 +36,7 @@ impl RateLimitService {
         }
     }
 
-    /// Counts descriptors whose entry for the day of their windows is no day.
+    /// Counts descriptors whose entry for the day of their windows is not a day.
     #[cold]
     fn count_unknown_days(&self, request: &Request<'_>, descriptors: &[u32]) {
         for &index in descriptors {
@@ -45,7 +45,7 @@ impl RateLimitService {
         }
     }
 
-    /// Counts descriptors without a limit, unless a rule exempts them. Matches them once more.
+    /// Counts descriptors without a limit, unless a rule exempts them. Matches them again.
     #[cold]
     fn count_without_limit(&self, request: &Request<'_>, decision: &Decision<'_>) {
         let Some(limiter) = self.limiter.get() else { return };
@@ -76,7 +76,7 @@ impl RateLimitService {
         self.readers.iter().chain(&self.observer).for_each(|reader| reader.read(event));
     }
 
-    /// Shows readers the assignments that a client of quotas is sent now, except those that change nothing.
+    /// Passes assignments that a client of quotas is sent now to readers, without those that change nothing.
     pub fn show_assignments(&self, stream: &QuotaStream, peer: &QuotaPeer, assignments: &[SentAssignment]) {
         for sent in assignments.iter().filter(|sent| self.has_readers() && !sent.is_passing) {
             let event = AssignmentEvent {
@@ -91,13 +91,13 @@ impl RateLimitService {
         }
     }
 
-    /// The time, if anything reads how long responses take.
+    /// The time, if anything reads the durations of responses.
     #[inline]
     pub fn measured_time(&self) -> Option<Timestamp> {
         self.meters.is_started().then(|| self.clock.now())
     }
 
-    /// Counts responses that are written now, to requests received at that time.
+    /// Counts responses that are written now, to requests received at `received`.
     #[inline]
     pub fn count_written(&self, received: Timestamp, counts: CodeCounts) {
         self.meters.count_responses(self.clock.now().since(received), counts);
@@ -115,7 +115,7 @@ impl RateLimitService {
         !self.readers.is_empty()
     }
 
-    /// Counts the time that a decision took: its wait, if it waited for slots and has them.
+    /// Counts the duration of a decision. If the request waited for slots and has them, also counts its wait.
     pub(super) fn count_wait(&self, received: Timestamp, code: Code, has_waited: bool) {
         let Some(now) = self.measured_time() else { return };
         match (has_waited, code) {

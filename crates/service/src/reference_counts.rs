@@ -1,6 +1,6 @@
-//! Counts of hits as the reference server has them: by a key of the domain, and of the entries as the rule names them.
+//! Counts of hits as in the reference server: by a key made of the domain, and of the entries as the rule names them.
 //!
-//! The number of keys is bounded; further ones share [`OTHER_KEY`].
+//! The number of keys is bounded; more keys share [`OTHER_KEY`].
 
 use std::collections::BTreeMap;
 use tidegate_core::limit::{Code, Decision, Descriptor, Entry, Hits, MetricLabel, Request, RuleInfo, Status};
@@ -12,15 +12,15 @@ const OTHER_KEY: &str = "other.other";
 /// Hits, by outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReferenceHits {
-    /// All.
+    /// All hits.
     pub total: u64,
-    /// Those above the limit.
+    /// Hits above the limit.
     pub over_limit: u64,
-    /// Those between the near ratio and the limit.
+    /// Hits between the near ratio and the limit.
     pub near_limit: u64,
-    /// Those of descriptors within their limits.
+    /// Hits of descriptors within their limits.
     pub within_limit: u64,
-    /// Those above the limit of a rule in shadow mode.
+    /// Hits above the limit of a rule in shadow mode.
     pub shadow_mode: u64,
 }
 
@@ -38,9 +38,9 @@ impl ReferenceHits {
         }
     }
 
-    /// Of one descriptor: hits that its counter holds `after` them, under a limit that is near from `near` on.
+    /// Counts of one descriptor: `after` is the number of hits in its counter after these. The limit is near above `near`.
     fn of(hits: u64, after: u64, limit: u64, near: u64, is_shadow: bool) -> Self {
-        // Hits that were not counted may exceed what is counted: the reference server wraps around too.
+        // Hits that were not counted may exceed the counter. Wraps around, as the reference server does.
         let before = after.wrapping_sub(hits);
         let mut counts = Self { total: hits, ..Self::default() };
         if after > limit {
@@ -155,7 +155,7 @@ fn push_own_limit(key: &mut String, entries: &[Entry<'_>]) {
     }
 }
 
-/// The part of a joined text with wildcards that stands for the value, as far as it begins with the key.
+/// The part of a joined text with wildcards that stands for the value: what follows the key, if the text begins with it.
 fn pattern_of_value<'t>(text: &'t str, key: &str) -> &'t str {
     text.strip_prefix(key).and_then(|rest| rest.strip_prefix('_')).unwrap_or(text)
 }

@@ -1,4 +1,4 @@
-//! Reasons why requests are refused without a decision, and by the HTTP port before they reach their route.
+//! Reasons for refusals of requests without a decision, and for refusals by the HTTP port before a route is reached.
 
 use tidegate_core::limit::RequestError;
 use tidegate_counts::labels;

@@ -1,4 +1,4 @@
-//! Decisions of a shared store, and what is decided while it does not decide.
+//! Decisions of a shared store, and decisions while it does not decide.
 
 use super::{CallOrigin, NotReady, RateLimitService, queued::SlotPlace};
 use smallvec::SmallVec;
@@ -30,18 +30,18 @@ struct Attempt<'h, 'q, 't> {
     now: Timestamp,
 }
 
-/// What has become of it.
+/// The result of an attempt.
 #[expect(clippy::large_enum_variant, reason = "boxing a decision would allocate on its path")]
 enum Attempted<'h> {
     Decided(Decision<'h>),
     /// The request waits for slots in the store.
     Waits(SlotWait),
-    /// The store has no counter of the request.
+    /// The request has no counter in the store.
     Local,
 }
 
 impl<'h> Attempt<'h, '_, '_> {
-    /// The request as the store is to decide it; none if it has no counter of it.
+    /// The request as the store should decide it. None if it has no counter in the store.
     fn plan(&self) -> Option<RemoteRequest<'h>> {
         let mut plan = self.owned.remote(self.request, self.now)?;
         plan.conclude(self.named);
@@ -53,7 +53,7 @@ impl<'h> Attempt<'h, '_, '_> {
 }
 
 impl RateLimitService {
-    /// Decides a request by leases in hand, if they suffice; false if the store has to decide.
+    /// Decides a request by leases in hand if they suffice. False if the store has to decide.
     pub fn decide_by_lease<'q, 't>(
         &self,
         request: &'q Request<'t>,
@@ -73,14 +73,14 @@ impl RateLimitService {
         true
     }
 
-    /// The shared store that decides the request, if one does.
+    /// The shared store that decides the request, if any.
     pub(super) fn store_of(&self, request: &Request<'_>) -> Option<&SharedStore> {
         let store = self.shared.as_ref()?;
         self.limiter.get().is_some_and(|limiter| limiter.pin().is_remote(request)).then_some(store)
     }
 
-    /// Decides one request by the store, for a caller that waits up to `wait_max`. One that only limits of requests in flight deny waits for
-    /// slots, and is decided again.
+    /// Decides one request by the store, for a caller that waits up to `wait_max`. If only limits of requests in flight deny it, it waits
+    /// for slots and is decided again.
     pub(super) async fn decide_remotely<'q, 't, T>(
         &self,
         store: &SharedStore,
@@ -109,7 +109,7 @@ impl RateLimitService {
                 Attempted::Decided(decision) => {
                     return Ok(respond(&decision, place.is_some(), owned.generation()));
                 }
-                // The rules have changed since, or a limit of the request is replaced, and all of its counters are local.
+                // The rules have changed since, or a limit of the request is replaced: all of its counters are local.
                 Attempted::Local => {
                     let rules = limiter.pin();
                     let decision = rules.decide(request, now);
@@ -126,7 +126,7 @@ impl RateLimitService {
         }
     }
 
-    /// Makes the releases, ends and renewals that a request names in the store.
+    /// Makes the releases, ends and renewals in the store that a request names.
     async fn change_named(
         &self,
         (store, peer): (&SharedStore, PeerId),
@@ -146,7 +146,8 @@ impl RateLimitService {
         Ok(named)
     }
 
-    /// Asks the store once, for a caller that waits so much longer; or has the request wait, in `place` if it has one.
+    /// Tries one decision of the store, for a caller that waits up to `left`. Without a `place`, the request may have to queue for slots
+    /// instead.
     async fn attempt<'h>(
         &self,
         attempt: Attempt<'h, '_, '_>,
@@ -197,7 +198,7 @@ impl RateLimitService {
         Ok(Attempted::Decided(plan.decide_without_store(policy, self.clock.now())))
     }
 
-    /// Counts what a shared store has released and ended of these, and what was not held or open there. Calls those that wait for the slots.
+    /// Counts what a shared store has released and ended, and what was not held or open there. Wakes requests that wait for the slots.
     pub(super) fn release_counter(
         &self,
         releases: &[SlotRelease],
@@ -227,7 +228,7 @@ impl RateLimitService {
     }
 }
 
-/// Renews what tickets name in the store; returns whether each is held. Without its response, the policy decides.
+/// Renews what tickets name in the store. Returns whether each is held. If the store does not respond, the policy decides.
 async fn renew(
     store: &SharedStore,
     peer: PeerId,
@@ -240,7 +241,7 @@ async fn renew(
             Ok(is_held) => is_held,
             Err(failure) => match store.without_store().ok_or(NotReady::Store(failure))? {
                 WithoutStore::Allow => true,
-                // What is in the store is not counted here.
+                // Slots in the store are not counted here.
                 WithoutStore::Deny | WithoutStore::Local { .. } => false,
             },
         });
@@ -248,7 +249,7 @@ async fn renew(
     Ok(are_held)
 }
 
-/// Notes which counters have denied and admitted hits of a request sent at `sent`, by the decision of the store.
+/// Notes in the holders which counters have denied or admitted hits of a request sent at `sent`, by the decision of the store.
 fn note_results(
     holders: &Holders,
     owned: &OwnedPinned<'_>,
@@ -263,7 +264,7 @@ fn note_results(
         let remaining = u64::from(status.remaining);
         match status.reset {
             Some(Reset::After(reset)) if status.is_over => {
-                // Outstanding credits may be returned at any time.
+                // Servers may return outstanding credits at any time.
                 let denied_for = if has_credits { Duration::ZERO } else { reset };
                 let (hits, state) = (charge.hits(), state_of(charge.key()));
                 let denied = StoreDenial { hits, remaining, denied_for, reset, state };

@@ -1,5 +1,5 @@
-//! Content of a response besides its code and its statuses: that which rules declare for their denials, and that which
-//! the server is configured to add to every decision.
+//! Content of a response besides its code and its statuses: what rules declare for their denials, and what the server is configured to add
+//! to every decision.
 
 use super::{
     client_headers::{self, ResponseHeaders, Sent},
@@ -18,12 +18,12 @@ pub struct ResponseOptions {
     pub headers: ResponseHeaders,
 }
 
-/// The additions to one response, in terms of no protocol.
+/// The additions to one response, independent of the protocol.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Additions<'d> {
-    /// The code of the response. It is OK for a request that is denied but let through with a mark.
+    /// The code of the response. It is OK if the request is denied but let through with a mark.
     pub code: Code,
-    /// The body for the client; empty to leave it to the proxy.
+    /// The body for the client. If it is empty, the proxy makes one.
     pub body: &'d str,
     /// Headers for the client. No two have the same name, unless a rule declares them so.
     pub response_headers: Vec<(SmolStr, String)>,
@@ -44,9 +44,9 @@ impl<'d> Additions<'d> {
         let mut additions = Self::of_rules(decision.code, denial.as_ref());
         additions.dynamic_metadata = decision.slot.as_deref().map(dynamic_metadata::of_slot);
         let Some((options, sent)) = options else { return additions };
-        // A check is no decision on a client's request: as in Limitador, its response has no headers about quotas.
+        // A check does not decide a client's request: as in Limitador, its response has no quota headers.
         let headers = if request.is_check() { &ResponseHeaders::default() } else { &options.headers };
-        // A header that a rule declares replaces the one of the same name here.
+        // A header that a rule declares replaces a header of the same name here.
         let declared = additions.response_headers.len();
         for (name, value) in client_headers::headers(headers, decision, denial.as_ref(), limits, sent) {
             if !additions.response_headers[..declared]
@@ -79,7 +79,7 @@ impl<'d> Additions<'d> {
 }
 
 fn header(Header { name, value }: &Header) -> (SmolStr, String) {
-    // The value of a declared header is visible ASCII: nothing is lost.
+    // The value of a declared header is visible ASCII, so that nothing is lost.
     (name.as_str().into(), String::from_utf8_lossy(value.as_bytes()).into_owned())
 }
 

@@ -9,8 +9,7 @@ use tidegate_core::{
 use tidegate_shared::store::Failure;
 
 impl RateLimitService {
-    /// The limits of a request under these rules, those of shadow rules too, with what their counters have left. `request` is a
-    /// peek.
+    /// The limits of a request under these rules, including those of shadow rules, with what their counters have left. `request` is a peek.
     pub async fn limits_now<'h>(
         &self,
         owned: &'h OwnedPinned<'h>,
@@ -30,8 +29,8 @@ impl RateLimitService {
         Ok(decision.rare.and_then(|rare| rare.service_limits).unwrap_or_default())
     }
 
-    /// Gives hits back to counters in the store; none if the request has no such counters. Unlike a request of a client, it fails
-    /// if the store does not decide: the counters that the hits were taken from are there.
+    /// Gives hits back to counters in the store. None if the request has no such counters. Unlike a client's request, fails if the store
+    /// does not decide, because the counters that the hits were taken from are there.
     pub async fn give_back_to_store<'h>(
         &self,
         owned: &'h OwnedPinned<'h>,

@@ -1,4 +1,4 @@
-//! The trace context of a call: the formats in which callers send it, and which of them are read.
+//! The trace context of a call, the formats in which callers send it, and which of these are read.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ impl TraceContext {
         (trace_id != [0; 16] && span_id != [0; 8]).then_some(Self { trace_id, span_id, is_sampled })
     }
 
-    /// Parses the value of a `traceparent` header. None if it is not valid: it is then ignored, as W3C requires.
+    /// Parses the value of a `traceparent` header. None if it is not valid; it is then ignored, as W3C requires.
     pub fn from_traceparent(value: &[u8]) -> Option<Self> {
         let [version @ .., b'-'] = value.get(..3)? else { return None };
         let version: [u8; 1] = bytes_of_hex(version)?;
@@ -35,8 +35,8 @@ impl TraceContext {
         Self::new(bytes_of_hex(trace_id)?, bytes_of_hex(span_id)?, flags & 1 == 1)
     }
 
-    /// Parses the value of a `b3` header: trace id, span id and, if the caller has decided, the sampling state, which the id
-    /// of the parent may follow. None if it is not valid, or a sampling state alone.
+    /// Parses the value of a `b3` header: trace id, span id and, if the caller has decided, the sampling state, which the parent's id may
+    /// follow. None if it is not valid, or has only a sampling state.
     pub fn from_b3(value: &[u8]) -> Option<Self> {
         let mut parts = value.split(|byte| *byte == b'-');
         let (trace_id, span_id) = (parts.next()?, parts.next()?);
@@ -72,12 +72,12 @@ fn b3_trace_id(digits: &[u8]) -> Option<[u8; 16]> {
     Some(id)
 }
 
-/// The bytes that lower-case hexadecimal digits stand for.
+/// The bytes of lower-case hexadecimal digits.
 fn bytes_of_hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     if digits.len() != 2 * N {
         return None;
     }
-    // No branches in the loop, so that the compiler can take several digits at once.
+    // The loop has no branches, so that the compiler can process several digits at once.
     let (mut bytes, mut is_valid) = ([0; N], true);
     let mut value = |digit: u8| {
         let (number, letter) = (digit.wrapping_sub(b'0'), digit.wrapping_sub(b'a'));
@@ -117,11 +117,11 @@ impl Format {
     }
 }
 
-/// The formats that are read. Where a call has several of them, the last one that is valid applies.
+/// The formats that are read. If a call has several, the last valid one applies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Propagators([Option<Format>; Format::ALL.len()]);
 
-/// A name of a format that is not known.
+/// An unknown name of a format.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("`{0}` is not a known format; write a list of tracecontext, b3 and b3multi, or none")]
 pub struct UnknownPropagator(String);
@@ -142,7 +142,7 @@ impl fmt::Debug for Propagators {
 impl std::str::FromStr for Propagators {
     type Err = UnknownPropagator;
 
-    /// Parses the list of names in `OTEL_PROPAGATORS`. `baggage` is accepted: it carries no trace context.
+    /// Parses the list of names in `OTEL_PROPAGATORS`. `baggage` is accepted, but contains no trace context.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut formats: Vec<Format> = Vec::new();
         for name in text.split(',').map(str::trim) {
@@ -171,7 +171,7 @@ impl Propagators {
         Format::ALL.into_iter().flat_map(|format| format.headers().iter().copied())
     }
 
-    /// Whether a header is part of a format that is read.
+    /// Whether a format that is read includes this header.
     #[inline]
     pub fn read(&self, header: &[u8]) -> bool {
         let has = |format: &Format| format.headers().iter().any(|name| name.as_bytes() == header);
@@ -188,7 +188,8 @@ impl Propagators {
         self.0.iter().flatten().rev().find_map(parse)
     }
 
-    /// The context of a call in which one header has this value and no other has changed, if it depends on no other.
+    /// The context of a call in which one header has this value and no other header has changed. None if the context depends on other
+    /// headers.
     #[inline]
     pub fn context_of(&self, header: &[u8], value: &[u8]) -> Option<Option<TraceContext>> {
         match (self.0, header) {

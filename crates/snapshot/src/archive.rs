@@ -1,5 +1,5 @@
-//! The snapshot in a data directory that no server uses, to be read. Nothing in the directory is written or created, so
-//! that neither permission to write nor free space is needed.
+//! Reads the snapshot in a data directory that no server uses. Nothing in the directory is written or created, so that neither permission
+//! to write nor free space is needed.
 
 use super::{
     Progress, ReadError,
@@ -23,12 +23,12 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Opens the snapshot; none if the directory has none.
+    /// Opens the snapshot. None if the directory has none.
     pub fn open(directory: &Path) -> Result<Option<Self>, OpenError> {
         if !directory.is_dir() {
             return Ok(None);
         }
-        // Held until the files are copied, which finding the snapshot does.
+        // Locked until the files are copied, which `find` does.
         let _lock = share(directory)?;
         let mut disk = disk::read_only(directory);
         let found = read::find(&mut *disk).map_err(|source| refused(directory, source))?;
@@ -45,18 +45,17 @@ impl Archive {
         &self.snapshot.seed
     }
 
-    /// The limits that counters refer to by their places.
+    /// The limits to which counters refer by their places.
     pub fn limits(&self) -> &[LimitInfo] {
         &self.snapshot.limits
     }
 
-    /// Bytes that the directory takes.
+    /// Bytes of the directory.
     pub fn disk_bytes(&mut self) -> Result<u64, OpenError> {
         Ok(self.disk.bytes()?)
     }
 
-    /// Reads and checks every counter once: its key, the place of its limit, and what it remembers. Each of those that
-    /// were counted at the time; some may have expired by then.
+    /// Reads and checks every counter once: its key, the place of its limit, and its state. Some may have expired since the commit.
     pub fn read<E: From<OpenError>>(
         &mut self,
         progress: impl FnMut(Progress),
@@ -76,7 +75,7 @@ impl Archive {
     }
 }
 
-/// Why not every counter was taken.
+/// The reason why not every counter was taken.
 enum Stopped<E> {
     Reading(ReadError),
     Taking(E),

@@ -1,15 +1,14 @@
-//! The keys that have been read already, while a snapshot is read from its newest page to its oldest.
+//! The keys that are already read while a snapshot is read from its newest page to its oldest.
 //!
-//! A page holds every counter of its keys. Read backwards, the keys of a newer page are settled, and an older page adds
-//! only the others.
+//! A page has every counter of its keys. In reverse order, the keys of a newer page are settled, and an older page adds only the others.
 
 use hashbrown::HashMap;
 use tidegate_core::store::{Key, PageKeys};
 
-/// The keys of one shard that are settled.
+/// The settled keys of one shard.
 #[derive(Default)]
 pub(super) struct Coverage {
-    /// `true`: all of these keys. `false`: some of them, look at the halves.
+    /// `true`: all of these keys. `false`: some of them, see the halves.
     settled: HashMap<PageKeys, bool, foldhash::fast::FixedState>,
 }
 
@@ -18,14 +17,14 @@ pub(super) struct Coverage {
 pub(super) enum Novelty {
     /// Everything: no newer page has any of its keys.
     All,
-    /// Those keys that are not settled one by one.
+    /// The keys that are not yet settled, to be checked one by one.
     Some,
     /// Nothing.
     None,
 }
 
 impl Coverage {
-    /// The part that is new in a page with these keys.
+    /// The new part of a page with these keys.
     pub(super) fn novelty(&self, keys: PageKeys) -> Novelty {
         let wholes = std::iter::successors(Some(keys), |keys| keys.whole());
         if wholes.into_iter().any(|keys| self.settled.get(&keys) == Some(&true)) {

@@ -1,4 +1,4 @@
-//! Fuzz bridge: the decoders of what is on a disk.
+//! Fuzz bridge: the decoders of data on disk.
 
 use super::{
     RestoreError, Restored, SimulatedDisk,
@@ -16,7 +16,7 @@ use tidegate_core::{
     store::{Seed, Store},
 };
 
-/// Restores from records with these bodies, each sealed as if it had been written: what no checksum keeps away.
+/// Restores from records with these bodies, each sealed as if it had been written: input that no checksum rejects.
 pub fn restore_records<'b>(
     bodies: impl ExactSizeIterator<Item = (u8, &'b [u8])>,
     build: impl FnOnce(Seed) -> Limiter,
@@ -32,7 +32,7 @@ pub fn restore_records<'b>(
     super::start_simulated(&disk, Seed::from_bytes([0; 16]), build, now)
 }
 
-/// The body of a record with counters, decoded and encoded; none if it is refused.
+/// The body of a record with counters, decoded and encoded. None if it is refused.
 pub fn reencode_pages(body: &[u8]) -> Option<Vec<u8>> {
     let mut again = Vec::new();
     for page in pages::decode(body)? {
@@ -43,7 +43,7 @@ pub fn reencode_pages(body: &[u8]) -> Option<Vec<u8>> {
     Some(again)
 }
 
-/// A manifest, decoded and encoded; none if it is refused.
+/// A manifest, decoded and encoded. None if it is refused.
 pub fn reencode_manifest(bytes: &[u8]) -> Option<Vec<u8>> {
     Manifest::from_bytes(bytes).ok().map(Manifest::to_bytes)
 }

@@ -1,13 +1,12 @@
 //! Snapshots: keep counters across restarts of the process.
 //!
-//! The pages of the store that changed are appended to a log in a data directory, which a later start reads backwards.
-//! Invariants:
+//! The pages of the store that changed are appended to a log in a data directory. A later start reads the log backwards. Invariants:
 //!
-//! - Whenever the process dies, the directory has the last committed snapshot, whole.
-//! - No write can block the process from ending or from trying again: each has a timeout.
+//! - Whenever the process dies, the directory has the last committed snapshot, complete.
+//! - No write can prevent the process from ending or from trying again: each has a timeout.
 //! - A snapshot is restored as it was written, or the start is refused: nothing is lost silently, and a committed
 //!   snapshot is not overwritten before its replacement is committed.
-//! - No decision waits for the disk, nor for a shard longer than a few pages take to copy.
+//! - No decision waits for the disk. No decision waits longer for a shard than a few pages take to copy.
 
 mod archive;
 mod coverage;

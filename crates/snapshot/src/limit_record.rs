@@ -1,6 +1,6 @@
 //! Limits as the snapshot format writes them: in records, and in the exported file.
 //!
-//! The names here are format 1, as those of each [`Algorithm`] are.
+//! The names here are part of format 1, as are those of each [`Algorithm`].
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::{
@@ -8,7 +8,7 @@ use tidegate_core::{
     rules::{LimitIdentity, LimitInfo},
 };
 
-/// A limit that counters refer to by its index among all limits of the snapshot.
+/// A limit. Counters refer to it by its index among all limits of the snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct LimitRecord {
     domain: String,
@@ -50,8 +50,8 @@ mod tests {
         limit::Window,
     };
 
-    /// Every algorithm and every variant of its parameters, as format 1 writes it. These lines never change: a change
-    /// here makes existing snapshots unreadable.
+    /// Every algorithm and every variant of its parameters, as format 1 writes it. These lines never change, because a change would make
+    /// existing snapshots unreadable.
     const FORMAT_1: [&str; 19] = [
         r#"{"sliding_window":{"limit":100,"window":60000000000}}"#,
         r#"{"sub_windows":{"limit":100,"precision":4,"length":15000000000}}"#,

@@ -1,7 +1,6 @@
-//! One process per data directory: a file that the owner keeps locked, with its process id inside.
+//! One process per data directory: its owner keeps a file locked, with its process id inside.
 //!
-//! The lock is the operating system's, so that it ends with the process, however that ends; the file that remains does
-//! not lock anything.
+//! The lock is the operating system's and ends with the process, for whatever reason. The file that remains locks nothing.
 
 use super::disk::DiskError;
 use std::{
@@ -32,7 +31,7 @@ impl DirectoryLock {
         let path = directory.join("lock");
         let failed = |operation, source| LockError::Disk(DiskError { operation, path: path.clone(), source });
         let mut options = OpenOptions::new();
-        // Not truncated when opened: it holds the owner's id until the lock is taken.
+        // Not truncated when opened: until the lock is taken, it contains the owner's id.
         let file = options.write(true).create(true).truncate(false).open(&path);
         let mut file = file.map_err(|error| failed("open", error))?;
         match file.try_lock() {
@@ -48,13 +47,13 @@ impl DirectoryLock {
             writeln!(file, "{}", std::process::id())
         };
         match write_pid() {
-            // The id is for the message to others only. A server must start on a full disk.
+            // The id is only for the message to others. A server must start on a full disk.
             Err(error) if !is_full(&error) => Err(failed("write", error)),
             _ => Ok(Self { _file: file }),
         }
     }
 
-    /// Locks a directory against servers, shared with other readers; writes nothing. None if no server ever used the directory.
+    /// Locks a directory against servers, shared with other readers. Writes nothing. None if no server ever used the directory.
     pub(super) fn share(directory: &Path) -> Result<Option<Self>, LockError> {
         let path = directory.join("lock");
         let failed = |operation, source| LockError::Disk(DiskError { operation, path: path.clone(), source });
@@ -71,7 +70,7 @@ impl DirectoryLock {
     }
 }
 
-/// The id that the owner wrote; none if there was no time or no room for it.
+/// The id that the owner wrote. None if there was no time or no room for it.
 fn owner(lock: &Path) -> Option<u32> {
     fs::read_to_string(lock).unwrap_or_default().trim().parse().ok()
 }

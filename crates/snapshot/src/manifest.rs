@@ -1,4 +1,4 @@
-//! The manifest: the generation in force, and its last committed record. Small, replaced as a whole after every pass.
+//! The manifest: the generation in force, and its last committed record. It is small, and replaced as a whole after every pass.
 //!
 //! Two lines: JSON, and the CRC-32 of that line in hexadecimal.
 
@@ -16,7 +16,7 @@ pub(super) struct Manifest {
     pub(super) committed: Option<u64>,
 }
 
-/// The reason why bytes are no manifest.
+/// The reason why bytes are not a manifest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ManifestError {
     Damaged,

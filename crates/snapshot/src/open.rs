@@ -1,4 +1,4 @@
-//! Starting with a data directory: locked, read and restored, or refused with a remedy.
+//! Starting with a data directory: it is locked, read and restored, or refused with a remedy.
 
 use super::{
     Progress, ReadError, RestoreError, Restored, Writer,
@@ -69,9 +69,9 @@ fn remedy(error: &RestoreError) -> &'static str {
     }
 }
 
-/// A limiter that was started from a data directory.
+/// A limiter started from a data directory.
 pub struct Started {
-    /// With the counters of the snapshot.
+    /// The limiter, with the counters of the snapshot.
     pub limiter: Limiter,
     /// Continues the snapshot.
     pub writer: Writer,
@@ -81,8 +81,8 @@ pub struct Started {
     pub moved_aside: Option<PathBuf>,
 }
 
-/// Starts with a data directory, which is made if it is not there. `build` makes the limiter, given the secret of the
-/// keys: that of the snapshot, or `fresh_seed` if there is none.
+/// Starts with a data directory, which is created if it is missing. `build` makes the limiter with the secret of the keys: that of the
+/// snapshot, or `fresh_seed` if there is none.
 pub fn start(
     directory: &Path,
     on_bad: OnBadSnapshot,
@@ -121,7 +121,7 @@ pub fn start(
 
 /// Creates the directory if missing, and locks it.
 pub(super) fn lock(directory: &Path) -> Result<DirectoryLock, OpenError> {
-    // It may hold values of requests.
+    // It may contain values of requests.
     let created = DirBuilder::new().recursive(true).mode(0o700).create(directory);
     created.map_err(|source| DiskError {
         operation: "make the data directory",
@@ -132,7 +132,7 @@ pub(super) fn lock(directory: &Path) -> Result<DirectoryLock, OpenError> {
         },
     })?;
     if let Some(parent) = directory.parent() {
-        // A power cut must not lose the directory itself. Where its parent cannot be opened, it was not made here.
+        // A power cut must not lose the directory itself. If its parent cannot be opened, it was not created here.
         let _ = disk::sync_directory(parent);
     }
     DirectoryLock::take(directory).map_err(|error| refused(directory, error))
@@ -150,7 +150,7 @@ fn refused(directory: &Path, error: LockError) -> OpenError {
     }
 }
 
-/// Moves everything but the lock to a directory of its own within this one.
+/// Moves everything except the lock into a new directory inside this one.
 fn move_aside(directory: &Path, now: Timestamp) -> Result<PathBuf, DiskError> {
     let aside = directory.join(format!("bad-{}", now.as_nanos()));
     let move_all = || -> io::Result<()> {

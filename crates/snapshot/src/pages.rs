@@ -1,8 +1,7 @@
-//! The body of a record with counters: pages one after the other. Pure bytes; reading never panics.
+//! The body of a record with counters: a sequence of pages. Pure bytes; reading never panics.
 //!
-//! A page: the shard (2 bytes), how many last bits its keys share (1), those bits (4), how many counters follow (2). A
-//! counter: the halves of its key (8 and 8 bytes), the place of its limit (4), its state as [`state_bytes`] has it.
-//! Numbers have the least significant byte first.
+//! A page: the shard (2 bytes), the number of last bits that its keys share (1), those bits (4), the number of counters (2). A counter: the
+//! halves of its key (8 and 8 bytes), the place of its limit (4), its state in the format of [`state_bytes`]. Numbers are little-endian.
 //!
 //! [`state_bytes`]: super::state_bytes
 
@@ -29,7 +28,7 @@ pub(super) struct KeptCounter {
     pub(super) state: State,
 }
 
-/// Appends a page; `limit` gives the place of a counter's limit.
+/// Appends a page. `limit` returns the place of a counter's limit.
 pub(super) fn encode<'c>(
     out: &mut Vec<u8>,
     shard: u16,
@@ -49,7 +48,7 @@ pub(super) fn encode<'c>(
     }
 }
 
-/// All pages of a body; none if it is not made of pages from end to end.
+/// All pages of a body. None if it does not consist of whole pages.
 pub(super) fn decode(mut body: &[u8]) -> Option<Vec<Page>> {
     let mut pages = Vec::new();
     while !body.is_empty() {

@@ -1,6 +1,6 @@
-//! Reading: what the data directory holds, checked to the last byte before any of it is believed.
+//! Reading: everything in the data directory is checked to the last byte before it is used.
 //!
-//! Every committed record is present, whole and at its position, or reading fails: nothing is skipped silently.
+//! Every committed record is present, complete and at its position, or reading fails: nothing is skipped silently.
 
 use super::{
     coverage::{Coverage, Novelty},
@@ -13,17 +13,17 @@ use super::{
 use std::io;
 use tidegate_core::{limit::Timestamp, rules::LimitInfo, store::Seed};
 
-/// A page names its shard in two bytes.
+/// The number of a page's shard has two bytes.
 const SHARDS_MAX: usize = 1 << 16;
 
-/// A committed snapshot; its counters are still to be read.
+/// A committed snapshot whose counters are not read yet.
 #[derive(Debug)]
 pub struct Snapshot {
     /// The secret of the keys.
     pub seed: Seed,
     /// Time of the commit, by the clock of the machine that wrote it.
     pub at: Timestamp,
-    /// The limits that its counters refer to by their places.
+    /// The limits to which its counters refer by their places.
     pub limits: Vec<LimitInfo>,
     /// Number of shards over which the keys were distributed.
     pub(super) shards: usize,
@@ -31,7 +31,7 @@ pub struct Snapshot {
     /// The number of the commit.
     pub(super) committed: u64,
     pub(super) limit_records: Vec<u64>,
-    /// Bytes of the records with counters; known once they have been read.
+    /// Bytes of the records with counters, once they are read.
     pub(super) bytes: u64,
 }
 
@@ -64,7 +64,7 @@ impl From<DiskError> for ReadError {
 pub struct Progress {
     /// Records read.
     pub records: u64,
-    /// Records there are.
+    /// Number of all records.
     pub records_all: u64,
     /// Counters read.
     pub counters: u64,
@@ -74,7 +74,7 @@ fn damaged(what: impl Into<String>) -> ReadError {
     ReadError::Damaged(what.into())
 }
 
-/// The snapshot in force; none in a directory that never had one.
+/// The snapshot in force. None in a directory that never had one.
 pub(super) fn find(disk: &mut dyn Disk) -> Result<Option<Snapshot>, ReadError> {
     let Some(bytes) = disk.read_manifest()? else {
         return match disk.generations()?.as_slice() {
@@ -112,7 +112,7 @@ pub(super) fn find(disk: &mut dyn Disk) -> Result<Option<Snapshot>, ReadError> {
 }
 
 impl Snapshot {
-    /// Reads every counter once, as it was last written, in pages of one shard each. `take` may stop it with an error.
+    /// Reads every counter once, as it was last written, in pages of one shard each. `take` may stop with an error.
     pub(super) fn read_counters<E: From<ReadError>>(
         &mut self,
         disk: &mut dyn Disk,
@@ -131,7 +131,7 @@ impl Snapshot {
             self.bytes += record.len() as u64;
             let pages = pages::decode(body)
                 .ok_or_else(|| refused(position, &RecordError::Body("it is not made of pages".into())))?;
-            // The page written last is read first: it settles its keys.
+            // The page that was written last is read first, and settles its keys.
             for mut page in pages.into_iter().rev() {
                 self.check(&page)?;
                 let coverage = &mut coverage[usize::from(page.shard)];

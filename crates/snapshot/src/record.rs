@@ -1,6 +1,6 @@
-//! Records, of which a snapshot consists. Pure bytes; reading never panics.
+//! The records of a snapshot. Pure bytes; reading never panics.
 //!
-//! A record is framed as follows, numbers with the least significant byte first:
+//! A record is framed as follows. Numbers are little-endian.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | … | body |
 //! | 4 | CRC-32 of all bytes before |
 //!
-//! The body of pages is described in [`pages`](super::pages), the others are JSON. A record is valid only as a whole and
-//! only at its own position: one that is damaged, truncated or moved is an error.
+//! The body of pages is described in [`pages`](super::pages); the others are JSON. A record is valid only as a whole and at its own
+//! position: a damaged, truncated or moved record is an error.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tidegate_core::store::Seed;
@@ -27,7 +27,7 @@ const CHECKSUM_BYTES: usize = 4;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum Kind {
-    /// The first of a generation: [`Head`].
+    /// The first record of a generation: [`Head`].
     Head = 1,
     /// Some [`LimitRecord`](super::limit_record::LimitRecord)s.
     Limits = 2,
@@ -53,10 +53,10 @@ pub(super) struct Head {
     pub(super) shards: usize,
 }
 
-/// The end of a pass: together with all records before, a whole snapshot.
+/// The end of a pass. With all records before, it is a complete snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Commit {
-    /// Nanoseconds since the Unix epoch; no state in the snapshot is newer.
+    /// Nanoseconds since the Unix epoch. No state in the snapshot is newer.
     pub(super) at_nanos: u64,
     /// Number of counters at the time, for display.
     pub(super) counters: u64,
@@ -87,7 +87,7 @@ impl Head {
         Self { seed, shards }
     }
 
-    /// The secret; none if it is malformed.
+    /// The secret. None if it is malformed.
     pub(super) fn seed(&self) -> Option<Seed> {
         let is_hex = self.seed.len() == 32 && self.seed.bytes().all(|byte| byte.is_ascii_hexdigit());
         let number = is_hex.then(|| u128::from_str_radix(&self.seed, 16).ok())??;
@@ -106,13 +106,13 @@ pub(super) fn seal(kind: Kind, position: Position, body: &[u8]) -> Vec<u8> {
     record
 }
 
-/// Frames a body that is JSON.
+/// Frames a JSON body.
 pub(super) fn seal_json(kind: Kind, position: Position, body: &impl Serialize) -> Vec<u8> {
     let body = serde_json::to_vec(body).expect("a plain structure with text keys is always JSON");
     seal(kind, position, &body)
 }
 
-/// The kind and the body of the record expected at `position`.
+/// The kind and the body of the record that is expected at `position`.
 pub(super) fn open(record: &[u8], position: Position) -> Result<(Kind, &[u8]), RecordError> {
     let (rest, checksum) = record.split_last_chunk::<CHECKSUM_BYTES>().ok_or(RecordError::Short)?;
     let (header, body) = rest.split_first_chunk::<HEADER_BYTES>().ok_or(RecordError::Short)?;
@@ -132,7 +132,7 @@ pub(super) fn open(record: &[u8], position: Position) -> Result<(Kind, &[u8]), R
     Ok((kind.ok_or(RecordError::Kind)?, body))
 }
 
-/// The body of a record that is expected to be of that kind, in JSON.
+/// The JSON body of a record that is expected to have this kind.
 pub(super) fn open_json<T: DeserializeOwned>(
     record: &[u8],
     kind: Kind,

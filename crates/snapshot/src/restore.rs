@@ -1,13 +1,13 @@
-//! Restoring: fills a store with the counters of a snapshot, and makes the writer that continues it.
+//! Restoring: fills a store with the counters of a snapshot, and makes the writer that continues the snapshot.
 //!
-//! The fate of a counter:
+//! Cases of a counter:
 //!
 //! - Its limit is still in the rules, unchanged: the counter continues.
-//! - Its limit has changed, or is no longer in the rules: the counter keeps its former arithmetic until it is used, and is
-//!   then converted as after a reload; one that is not used expires.
+//! - Its limit has changed, or is no longer in the rules: the counter keeps its former algorithm until it is used, and is then converted as
+//!   after a reload. If it is not used, it expires.
 //! - It has expired: it is left out.
-//! - The clock was set back since, so that the counter lies in the future: its hits count as counted now. So no hits are
-//!   lost, and no client waits longer than the limit's window.
+//! - The clock was set back since, so that the counter is in the future: its hits count as of now. No hits are lost, and no client waits
+//!   longer than the limit's window.
 
 use super::{
     Progress,
@@ -55,7 +55,7 @@ pub enum RestoreError {
     Crowded(#[from] Crowded),
 }
 
-/// Makes a limiter with `build`, given the secret of the keys, fills it, and makes the writer that continues.
+/// Makes a limiter by `build` with the secret of the keys, fills it, and makes the writer that continues the snapshot.
 pub(super) fn restore(
     mut disk: Box<dyn Disk>,
     lock: Option<DirectoryLock>,
@@ -65,7 +65,7 @@ pub(super) fn restore(
     progress: impl FnMut(Progress),
 ) -> Result<(Limiter, Writer, Restored), RestoreError> {
     let Some(mut snapshot) = read::find(&mut *disk)? else {
-        // From here on, a generation without a manifest means that the manifest was lost.
+        // From now on, a generation without a manifest means that the manifest was lost.
         disk.write_manifest(&Manifest::new(0, None).to_bytes()).map_err(ReadError::from)?;
         let limiter = build(fresh_seed.clone());
         let writer = Writer::new(disk, lock, fresh_seed, Generation::empty(0), true);
@@ -92,15 +92,15 @@ pub(super) fn restore(
     let mut restored = filling.restored;
 
     let generation = continued(&snapshot, &limits, restored);
-    // Records beyond the commit belong to a pass that did not finish.
+    // Records after the commit belong to an unfinished pass.
     let is_cut = disk.cut(generation.number, generation.next_record).is_ok();
     disk.close();
-    // Counters were moved to now, or are in other shards than in their pages: the records do not fit them.
+    // The records do not match the counters if these were moved to now, or are in other shards than in their pages.
     let afresh = restored.from_the_future || snapshot.shards != limiter.store().shard_count() || !is_cut;
     for shard in 0..limiter.store().shard_count() {
         limiter.store().lock(shard).mark_unchanged();
     }
-    // Pages from which they are dropped have changed.
+    // Dropped bans have changed their pages.
     restored.counters -= limiter.drop_ended_bans() as u64;
     let writer = Writer::new(disk, lock, snapshot.seed.clone(), generation, afresh);
     Ok((limiter, writer, restored))
@@ -119,7 +119,7 @@ fn continued(snapshot: &Snapshot, limits: &[LimitId], restored: Restored) -> Gen
 
 struct Filling<'s> {
     store: &'s Store,
-    /// By place in the snapshot.
+    /// Limits by place in the snapshot.
     limits: &'s [LimitId],
     algorithms: &'s [Algorithm],
     now: Timestamp,

@@ -1,8 +1,8 @@
-//! The bytes of a state within a page. Pure; reading never panics. The format never changes: every version must read it.
+//! The bytes of a state in a page. Pure; reading never panics. The format never changes, because every version must read it.
 //!
-//! Two words: a byte with the numbers of bytes of each word in its upper and lower four bits, then those bytes, the
-//! least significant first; ten million counters of small numbers take little room so. Any other state: the byte 255,
-//! how many bytes follow (4 bytes), and the state as [`State::encode`] has it.
+//! Two words: a byte with the lengths of both in its upper and lower four bits, then their bytes, little-endian. Ten million counters with
+//! small numbers therefore take little room. Any other state: the byte 255, the number of bytes that follow (4 bytes), and the state in the
+//! format of [`State::encode`].
 
 use tidegate_core::algorithm::State;
 
@@ -25,7 +25,7 @@ pub(super) fn write(state: &State, out: &mut Vec<u8>) {
     out.extend_from_slice(&second.to_le_bytes()[..second_length]);
 }
 
-/// Takes a state off the front of the bytes; none if no state is there.
+/// Takes a state off the front of the bytes. None if there is no state.
 pub(super) fn read(bytes: &mut &[u8]) -> Option<State> {
     let (&lengths, rest) = bytes.split_first()?;
     if lengths == OTHER {

@@ -14,7 +14,7 @@ use std::{
 use tidegate_core::{clock::Clock, limit::Timestamp, limiter::Limiter};
 use tidegate_threads::{BackgroundThread, Priority, StartError};
 
-/// What the task has done so far, for metrics.
+/// Figures of the task, for metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SnapshotFigures {
     /// Snapshots written.
@@ -31,7 +31,7 @@ pub struct SnapshotFigures {
     pub restore: RestoreFigures,
 }
 
-/// The figures of a task that runs.
+/// The figures of a running task.
 #[derive(Debug, Default)]
 pub struct SnapshotCounts(Mutex<SnapshotFigures>);
 
@@ -61,8 +61,8 @@ struct Work {
 }
 
 impl SnapshotTask {
-    /// Starts the thread: a snapshot every `interval`, counted from the beginning of the one before. So a crash loses at most the hits
-    /// of the interval and of one snapshot, or of two snapshots if they take longer than the interval.
+    /// Starts the thread. It writes a snapshot every `interval`, from beginning to beginning. A crash therefore loses at most the hits of
+    /// the interval and of one snapshot, or of two snapshots if they take longer than the interval.
     pub fn start(
         writer: Writer,
         limiter: &Arc<Limiter>,
@@ -86,7 +86,7 @@ impl SnapshotTask {
                 wait = work.snapshot_and_wait(interval);
             }
             let result = work.snapshot();
-            // Unlocks the directory before the end is known: another process may start then.
+            // Unlocks the directory before it sends the result: another process may start then.
             drop(work);
             let _ = finish.send(result);
         };
@@ -94,15 +94,16 @@ impl SnapshotTask {
         Ok(Self { stop, finished, counts, progress, timeout })
     }
 
-    /// Counts of what it has done so far.
+    /// The figures of the task.
     pub fn counts(&self) -> &Arc<SnapshotCounts> {
         &self.counts
     }
 
-    /// Writes a last snapshot and ends: to be called when nothing is decided any more. An error means that what was
-    /// counted since the last success is lost.
+    /// Writes a last snapshot and ends. Call it when nothing is decided any more. An error means that what was counted since the last
+    /// success is lost.
     ///
-    /// Returns within the writer's timeout after the last sign of progress, even if the disk never answers: the process
+    /// Returns within the writer's timeout after the last progress, even if the disk never responds, so that the process can end. The
+    /// thread is not joined.
     /// can end then. The thread is not joined.
     pub fn finish(self) -> Result<(), DiskError> {
         drop(self.stop);
@@ -132,7 +133,7 @@ impl SnapshotTask {
 }
 
 impl Work {
-    /// Writes a snapshot; returns the wait until the next one. A failure is logged and counted; the next one may succeed.
+    /// Writes a snapshot. Returns the wait until the next one. A failure is logged and counted; the next snapshot may succeed.
     fn snapshot_and_wait(&mut self, interval: Duration) -> Duration {
         let began = self.clock.now();
         let _ = self.snapshot();
@@ -176,7 +177,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    /// Goes on by half an hour at each reading.
+    /// A clock that advances by half an hour at each reading.
     struct Hasty(AtomicU64);
 
     impl Clock for Hasty {
@@ -186,7 +187,7 @@ mod tests {
         }
     }
 
-    /// The interval was counted from the end of the snapshot before: the oldest hits lost were older by its duration.
+    /// The interval was counted from the end of the snapshot before, so that the oldest lost hits were older by the snapshot's duration.
     #[test]
     fn a_snapshot_begins_an_interval_after_the_beginning_of_the_one_before() {
         let build = |seed| {
@@ -199,7 +200,7 @@ mod tests {
         let (limiter, writer, _) = started.unwrap_or_else(|error| panic!("{error}"));
         let clock: Arc<dyn Clock> = Arc::new(Hasty(AtomicU64::new(0)));
         let mut work = Work { writer, limiter: Arc::new(limiter), clock, counts: Arc::default() };
-        // Each snapshot takes an hour at least, by this clock.
+        // By this clock, each snapshot takes at least an hour.
         assert_eq!(work.snapshot_and_wait(HOUR), Duration::ZERO);
         assert_eq!(work.snapshot_and_wait(3 * HOUR), 3 * HOUR - work.counts.figures().last_took - HOUR);
     }

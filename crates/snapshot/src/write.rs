@@ -1,12 +1,12 @@
-//! Writing: passes over the store, each of them a snapshot once it is committed.
+//! Writing: passes over the store. Each is a snapshot once it is committed.
 //!
 //! Invariants:
 //!
-//! - The manifest names a committed pass; records after it on the disk are ignored.
-//! - A pass copies a few pages at a time, so that no shard is locked for longer than that takes.
-//! - A pass writes the pages that changed since the pass before. When the records exceed the live counters by half, or
-//!   when the pass before failed, it writes all pages to a new generation, and the former one is removed once the new one is
-//!   committed. So the records on the disk are at most about three times those of the live counters.
+//! - The manifest refers to a committed pass. Records after that pass are ignored.
+//! - A pass copies a few pages at a time, and locks no shard for longer than that takes.
+//! - A pass writes the pages that changed since the last pass. If the records exceed the live counters by half, or if the last pass failed,
+//!   it writes all pages to a new generation. The former generation is removed once the new one is committed. The records on the disk are
+//!   therefore at most about three times those of the live counters.
 
 use super::{
     RestoreFigures,
@@ -31,33 +31,33 @@ use tidegate_core::{
     store::{PageCopies, Seed, Store, Wanted},
 };
 
-/// Records with pages are cut off at about this size: four of them, each a few pages longer than this, just fit a segment
-/// of sled's file, which is half a megabyte.
+/// Records with pages are cut off at about this size. Four such records, each a few pages longer, just fit into a segment of sled's file,
+/// which is half a megabyte.
 const RECORD_BYTES: usize = 118 * 1024;
 
 /// A generation smaller than this is not replaced.
 const LOG_BYTES_MIN: u64 = 1 << 20;
 
-/// Bytes of a generation at which a full pass is due, in percent of the live counters. During it the disk has both
-/// generations, in all less than three times the live counters.
+/// Size of a generation at which a full pass is due, in percent of the live counters. During that pass, the disk has both generations: in
+/// total less than three times the live counters.
 const LOG_TO_LIVE_PERCENT_MAX: u64 = 150;
 
-/// Writes snapshots of one store to one data directory, of which it holds the lock.
+/// Writes snapshots of one store to one data directory, which it locks.
 pub struct Writer {
     disk: Box<dyn Disk>,
     seed: Seed,
     generation: Generation,
     /// Whether the next pass begins a new generation.
     afresh: bool,
-    /// Whether the manifest may name the generation that is being written.
+    /// Whether the manifest may refer to the generation that is being written.
     may_be_named: bool,
-    /// Bound of every write to the disk.
+    /// Timeout of every write to the disk.
     timeout: Duration,
-    /// Number of operations on the disk that succeeded.
+    /// Number of successful operations on the disk.
     progress: Arc<AtomicU64>,
-    /// The restore that preceded it.
+    /// Figures of the restore before it.
     restore: RestoreFigures,
-    /// None where a test's disk needs no lock.
+    /// None if a test's disk needs no lock.
     _lock: Option<DirectoryLock>,
 }
 
@@ -69,24 +69,24 @@ pub(super) struct Generation {
     /// Bytes of all its records.
     pub(super) bytes: u64,
     pub(super) limits: LimitIndex,
-    /// Bytes of one counter, as far as known.
+    /// Bytes of one counter, if known.
     pub(super) counter_bytes: u64,
 }
 
-/// The limits that counters of a generation refer to by their places.
+/// The limits to which counters of a generation refer by their places.
 #[derive(Default)]
 pub(super) struct LimitIndex {
-    /// By [`LimitId`].
+    /// Places by [`LimitId`].
     places: Vec<Option<u32>>,
     /// Number of limits with a place.
     count: u32,
     /// Limits with a place that are not written yet.
     unwritten: Vec<LimitId>,
-    /// The records in which the others are.
+    /// The records with the other limits.
     pub(super) records: Vec<u64>,
-    /// By [`LimitId`]: how many limits the number stood for before the one of its place; 0 beyond the end.
+    /// By [`LimitId`]: number of limits that had the number before the limit with the place; 0 beyond the end.
     reuses: Vec<u32>,
-    /// Numbers that the table of limits had freed by then.
+    /// Numbers that the table of limits had freed at that time.
     freed: u64,
 }
 
@@ -104,7 +104,7 @@ pub struct Pass {
 }
 
 impl LimitIndex {
-    /// A book in which these limits have been written already, each at its place.
+    /// An index of limits that are already written, each at its place.
     pub(super) fn of_written(limits: &[LimitId], records: Vec<u64>) -> Self {
         let mut book = Self { count: limits.len() as u32, records, ..Self::default() };
         for (place, &limit) in (0..).zip(limits) {
@@ -113,7 +113,7 @@ impl LimitIndex {
         book
     }
 
-    /// Forgets the places of numbers that stand for other limits by now.
+    /// Forgets the places of numbers that belong to other limits now.
     fn forget_reused(&mut self, limits: &PinnedLimits<'_>) {
         if limits.freed() == self.freed {
             return;
@@ -135,7 +135,7 @@ impl LimitIndex {
         &mut self.places[index]
     }
 
-    /// The place of the limit, a new one if need be.
+    /// The place of the limit. Adds the limit if it is new.
     fn place(&mut self, limit: LimitId) -> u32 {
         if let Some(place) = *self.entry(limit) {
             return place;
@@ -180,14 +180,14 @@ impl Writer {
         }
     }
 
-    /// Gives up writes to the disk that take longer; 10 s unless set.
+    /// Sets the timeout of writes to the disk, which is 10 s by default.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self.disk.set_timeout(timeout);
         self
     }
 
-    /// Passes on the figures of the restore that preceded it.
+    /// Sets the figures of the restore before it.
     pub fn with_restore(self, restore: RestoreFigures) -> Self {
         Self { restore, ..self }
     }
@@ -196,19 +196,18 @@ impl Writer {
         self.restore
     }
 
-    /// The bound of every write to the disk.
+    /// The timeout of every write to the disk.
     pub(super) const fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Number of operations on the disk that succeeded so far: while it does not change for the timeout, the
-    /// disk makes no progress.
+    /// Number of successful operations on the disk so far. If it does not change for the timeout, the disk makes no progress.
     pub(super) fn progress(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.progress)
     }
 
-    /// Writes what changed since the last pass. After an error the last committed pass is as good as before, and the
-    /// next pass writes everything.
+    /// Writes what changed since the last pass. After an error, the last committed pass is still valid, and the next pass writes
+    /// everything.
     pub fn pass(&mut self, store: &Store, limits: &LimitTable, clock: &dyn Clock) -> Result<Pass, DiskError> {
         let live_bytes = self.generation.counter_bytes * store.counters() as u64;
         let has_outgrown =
@@ -220,7 +219,7 @@ impl Writer {
         }
         let written = self.write(store, limits, clock);
         if written.is_err() && !self.may_be_named {
-            // It will not be continued, and may take the space that is missing.
+            // The generation will not be continued, and may use the space that is missing.
             let _ = self.disk.remove(self.generation.number);
         }
         self.afresh = written.is_err();
@@ -228,7 +227,7 @@ impl Writer {
         written
     }
 
-    /// Bytes that the data directory takes.
+    /// Bytes of the data directory.
     pub fn disk_bytes(&mut self) -> Result<u64, DiskError> {
         self.disk.bytes()
     }
@@ -262,7 +261,7 @@ impl Writer {
         Ok(pass)
     }
 
-    /// Removes every other generation. One that cannot be removed now is removed when the next one is committed.
+    /// Removes every other generation. If one cannot be removed now, it is removed at the next commit.
     fn remove_others(&mut self) {
         for generation in self.disk.generations().unwrap_or_default() {
             if generation != self.generation.number {
@@ -299,7 +298,7 @@ impl Writer {
         self.append(pass, |position| record::seal(Kind::Pages, position, &body))
     }
 
-    /// Writes the limits that have got their places in this pass.
+    /// Writes the limits that were added in this pass.
     fn write_limits(&mut self, limits: &PinnedLimits<'_>, pass: &mut Pass) -> Result<(), DiskError> {
         if self.generation.limits.unwritten.is_empty() {
             return Ok(());
@@ -330,7 +329,7 @@ impl Writer {
         self.progress.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Makes the records durable, then names them in the manifest.
+    /// Makes the records durable, then refers to them in the manifest.
     fn commit(&mut self) -> Result<(), DiskError> {
         self.disk.sync(self.generation.number)?;
         self.advance();

@@ -1,4 +1,4 @@
-//! The headers of Limitador's DRAFT_VERSION_03: the tightest limit, and all limits that apply behind its number.
+//! The headers of Limitador's DRAFT_VERSION_03: the tightest limit, and after its number all limits that apply.
 
 use smol_str::SmolStr;
 use std::fmt::Write as _;

@@ -2,11 +2,11 @@
 //!
 //! Invariants:
 //!
-//! - `RateLimit-Policy` lists every limit that applies, always the same for the same request.
+//! - `RateLimit-Policy` lists every limit that applies. It is always the same for the same request.
 //! - The available quota never exceeds the quota of its policy.
 //! - A client that waits as long as a header states is admitted, if nothing else uses the limit meanwhile.
-//! - Limits that do not deny (`shadow_mode`, `--global-shadow`) are in no header: clients must not slow down for them.
-//! - A marked request gets no header: the service behind the proxy decides what its client learns.
+//! - Limits that do not deny (`shadow_mode`, `--global-shadow`) are in no header, so that clients do not slow down for them.
+//! - A marked request gets no header: the service behind the proxy decides what its client is sent.
 
 mod limitador;
 mod reference;
@@ -30,11 +30,11 @@ const RETRY_AFTER: SmolStr = SmolStr::new_static("retry-after");
 pub struct ResponseHeaders {
     /// `RateLimit` and `RateLimit-Policy`, structured fields of the IETF draft.
     pub structured: Option<StructuredHeaders>,
-    /// Three plain numbers, under each of these names.
+    /// Three plain numbers, under each of these sets of names.
     pub plain: Vec<PlainHeaders>,
     /// `Retry-After`, with denials.
     pub retry_after: Option<RetryAfter>,
-    /// The most whole seconds that are added by chance to the waits of a denial in plain headers and in `Retry-After`.
+    /// The most whole seconds that jitter adds to the waits of a denial, in plain headers and in `Retry-After`.
     pub jitter_seconds: u32,
     /// The three headers of Limitador.
     pub limitador: bool,
@@ -60,26 +60,26 @@ pub struct PlainHeaders {
     pub remaining: HeaderName,
     /// When the quota resets. Always present: the drafts up to 06 require it.
     pub reset: HeaderName,
-    /// Whether that is the time, in seconds since 1970, instead of the seconds until then.
+    /// Whether the reset is a time in seconds since 1970, instead of the seconds until then.
     pub is_reset_time: bool,
 }
 
 impl PlainHeaders {
-    /// `RateLimit-Limit` and so on, of the IETF draft up to its version 06.
+    /// `RateLimit-Limit` and the like, of the IETF draft up to version 06.
     pub const DRAFT_06: Self = Self {
         limit: HeaderName::from_static("ratelimit-limit"),
         remaining: HeaderName::from_static("ratelimit-remaining"),
         reset: HeaderName::from_static("ratelimit-reset"),
         is_reset_time: false,
     };
-    /// `X-RateLimit-Limit` and so on, which preceded the draft.
+    /// `X-RateLimit-Limit` and the like, from before the draft.
     pub const X: Self = Self {
         limit: HeaderName::from_static("x-ratelimit-limit"),
         remaining: HeaderName::from_static("x-ratelimit-remaining"),
         reset: HeaderName::from_static("x-ratelimit-reset"),
         is_reset_time: false,
     };
-    /// The same with the time of the reset, as GitHub sends it.
+    /// As [`Self::X`], with the time of the reset, as GitHub sends it.
     pub const X_UNIX: Self = Self {
         limit: HeaderName::from_static("x-ratelimit-limit"),
         remaining: HeaderName::from_static("x-ratelimit-remaining"),
@@ -95,7 +95,7 @@ impl ResponseHeaders {
     }
 }
 
-/// The headers for a decision. `limits` are those of its request, read after it; empty under `--global-shadow`.
+/// The headers for a decision. `limits` are the limits of its request, read after the decision. They are empty under `--global-shadow`.
 pub(super) fn headers(
     headers: &ResponseHeaders,
     decision: &Decision<'_>,
@@ -114,8 +114,8 @@ pub(super) fn headers(
     if headers.limitador {
         made.extend(limitador::headers(limits));
     }
-    // A denial reports the limits that deny, so that no wait exceeds `Retry-After`, except of a quota beside one that resets sooner;
-    // an admission reports all.
+    // A denial reports only the limits that deny. No wait then exceeds `Retry-After`, except the wait of a quota if another quota resets
+    // sooner. An admission reports all limits.
     let denying: Vec<&Status<'_>> = decision.denying().collect();
     let reported = decision.statuses.iter().enumerate().filter(|(_, status)| {
         denial.is_none() || denying.iter().any(|denying| std::ptr::eq(*denying, *status))
@@ -166,7 +166,7 @@ struct Reported<'d> {
 }
 
 impl<'d> Reported<'d> {
-    /// None for a status without a limit, and for one of a shadow rule.
+    /// None for a status without a limit or with a shadow rule.
     fn new(descriptor: usize, status: &'d Status<'_>, limits: &[ServiceLimit<'d>]) -> Option<Self> {
         let current = status.limit?;
         let is_it = |limit: &&ServiceLimit<'_>| limit.descriptor == descriptor && limit.limit == current;
@@ -178,13 +178,13 @@ impl<'d> Reported<'d> {
         self.status.code == Code::Ok || self.status.reset.is_some()
     }
 
-    /// The available quota of the decision; the counter may have changed since.
+    /// The available quota as of the decision. The counter may have changed since.
     fn available(&self) -> u32 {
         self.status.remaining.min(self.limit.quota)
     }
 
-    /// The window of the policy where the reset is unknown (no room for the counter) or never (a limit of 0, or more
-    /// hits than the limit): by then the quota has been reset, and no earlier attempt is worthwhile.
+    /// If the reset is unknown (no room for the counter) or never comes (a limit of 0, or more hits than the limit): the window of the
+    /// policy. By then the quota has been reset, and no earlier attempt is worthwhile.
     fn wait(&self) -> Duration {
         match self.status.reset {
             Some(Reset::After(wait)) => wait,
@@ -212,7 +212,7 @@ impl<'d> Item<'d> {
         Self { limit, available, seconds: seconds(Some(effective_window)) }
     }
 
-    /// Of a limit that denies, without a wait if it never admits the request.
+    /// The item of a limit that denies. It has no wait if the limit never admits the request.
     fn of_denial(limit: &ServiceLimit<'d>) -> Self {
         let item = Self::effective(limit);
         if limit.denied_for == Some(Reset::Never) { Self { seconds: None, ..item } } else { item }
@@ -224,7 +224,7 @@ impl<'d> Item<'d> {
     }
 }
 
-/// The limits that deny: those of the statuses, and others of their descriptors.
+/// The limits that deny: those of the statuses, and other limits of the same descriptors.
 fn denying_limits<'d>(
     reported: &[Reported<'d>],
     limits: &[ServiceLimit<'d>],
@@ -237,7 +237,7 @@ fn denying_limits<'d>(
             if limit.limit != reported.limit.limit {
                 items.extend(limit.denied_for.map(|_| item(limit)));
             } else if reported.has_room() {
-                // Of the decision: the counter may have changed since.
+                // As of the decision: the counter may have changed since.
                 let denied_for = reported.status.reset;
                 let limit = ServiceLimit { denied_for, available: reported.available(), ..limit.clone() };
                 items.push(item(&limit));
@@ -249,8 +249,8 @@ fn denying_limits<'d>(
     items
 }
 
-/// One policy for each name, in the order of the request. Of several with one name the one with the largest quota, which
-/// the available quota of none exceeds.
+/// One policy for each name, in the order of the request. If several have one name, the policy with the largest quota: no available quota
+/// exceeds it.
 fn distinct<'d>(limits: &[ServiceLimit<'d>]) -> Vec<ServiceLimit<'d>> {
     let mut distinct: Vec<ServiceLimit<'d>> = Vec::new();
     for limit in limits {
@@ -263,8 +263,8 @@ fn distinct<'d>(limits: &[ServiceLimit<'d>]) -> Vec<ServiceLimit<'d>> {
     distinct
 }
 
-/// One item for each name, with the least available quota of all that have it. Its `t` is the longest wait of all, or as an effective
-/// window the longest of those with the least available: when it ends, more is.
+/// One item for each name, with the least available quota of all limits with that name. In draft 10, its `t` is the longest wait of all. In
+/// draft 11, it is the longest effective window of the limits with the least available: when it ends, more is available.
 fn tightest_by_name<'d>(items: Vec<Item<'d>>, draft: StructuredHeaders) -> Vec<Item<'d>> {
     let mut tightest: Vec<Item<'d>> = Vec::new();
     for item in items {
@@ -289,8 +289,8 @@ fn has_one_name(one: &CurrentLimit<'_>, other: &CurrentLimit<'_>) -> bool {
     one.name == other.name && (!one.name.is_empty() || of_numbers(one) == of_numbers(other))
 }
 
-/// Of two that deny, the one with the longer wait; else the one with less available, also if it is a quota that is over and does not deny.
-/// The first, if there is no difference.
+/// For a denial, the status with the longer wait. Else the status with less available, even if it is a quota that is over and does not
+/// deny. The first if there is no difference.
 fn tighter<'d>(first: Reported<'d>, second: Reported<'d>, is_denial: bool) -> Reported<'d> {
     let (one, other) = (first.status, second.status);
     let second_is_tighter = if is_denial { other.reset > one.reset } else { other.remaining < one.remaining };
@@ -305,7 +305,7 @@ fn list<T>(items: &[T], item: impl Fn(&T) -> String) -> String {
 /// `"burst";q=100;w=60`.
 fn policy(ServiceLimit { limit, quota, window, .. }: &ServiceLimit<'_>) -> String {
     let mut item = format!("{};q={quota}", quoted(&name(limit)));
-    // Windows have whole seconds in the draft.
+    // Windows in the draft are whole seconds.
     if window.subsec_nanos() == 0 {
         item += &format!(";w={}", window.as_secs());
     }
@@ -330,7 +330,7 @@ fn name<'r>(limit: &CurrentLimit<'r>) -> Cow<'r, str> {
     }
 }
 
-/// A structured String, which holds visible ASCII only; other characters are percent-encoded.
+/// A structured String. It holds only visible ASCII; other characters are percent-encoded.
 fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -345,15 +345,15 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// Whole seconds, rounded up. None if it is never or unknown.
+/// Whole seconds, rounded up. None if the reset is never or unknown.
 fn seconds(reset: Option<Reset>) -> Option<u64> {
     reset?.seconds_rounded_up()
 }
 
-/// The longest known wait of the limits that deny, of quotas the shortest; none if one of them never admits.
+/// The longest known wait of the limits that deny (for quotas, the shortest). None if one of them never admits.
 fn retry_after(decision: &Decision<'_>) -> Option<Duration> {
     let resets = decision.awaited().filter_map(|status| status.reset);
-    // Never is the longest of all.
+    // `Never` is greater than any wait.
     match resets.max()? {
         Reset::After(wait) => Some(wait),
         Reset::Never => None,

@@ -12,7 +12,7 @@ pub struct ReferenceHeaders {
     pub remaining: SmolStr,
     /// Name of the header with the seconds until the window ends.
     pub reset: SmolStr,
-    /// Every limit is a quota.
+    /// Whether every limit is a quota.
     pub quota_mode: bool,
 }
 
@@ -40,8 +40,8 @@ impl ReferenceHeaders {
         names.into_iter().cloned().zip(numbers.map(|number| number.to_string())).collect()
     }
 
-    /// The last descriptor that is over a limit which is no quota; else the first of those with the least remaining. One with
-    /// 4294967295 remaining is not described.
+    /// The last descriptor that is over a limit other than a quota. If there is none, the first with the least remaining, but not if that
+    /// is 4294967295.
     fn described<'d, 'r>(&self, decision: &'d Decision<'r>) -> Option<&'d Status<'r>> {
         let limited = || decision.statuses.iter().filter(|status| status.limit.is_some());
         let is_quota = |status: &Status<'_>| self.quota_mode || status.rule.is_some_and(|rule| rule.quota);
@@ -73,7 +73,7 @@ mod tests {
         }
     }
 
-    /// The limit in the header for statuses with these limits and remaining hits; those without any are over.
+    /// The limit in the header for statuses with these limits and remaining hits. Statuses with nothing remaining are over.
     fn described(names: &ReferenceHeaders, statuses: &[(u32, u32, &RuleInfo)]) -> Option<String> {
         let status = |&(requests, remaining, rule): &(u32, u32, _)| Status {
             code: if remaining == 0 { Code::OverLimit } else { Code::Ok },

@@ -41,7 +41,7 @@ fn sent() -> Sent {
     Sent { now: Timestamp::from_millis(784_111_776_400), chance: 5 }
 }
 
-/// The service limits that go with the statuses.
+/// The service limits of the statuses.
 fn limits(statuses: &[Status<'static>]) -> Vec<ServiceLimit<'static>> {
     let limit = |(descriptor, status): (usize, &Status<'static>)| {
         let limit = status.limit?;
@@ -208,7 +208,7 @@ fn the_available_quota_never_exceeds_the_quota_of_a_bucket() {
     assert_eq!(
         made(StructuredHeaders::Draft10, &decision(&statuses), &limits)[..4],
         [
-            // Not a whole number of seconds.
+            // The window is not a whole number of seconds.
             r#"ratelimit-policy: "bucket";q=99"#,
             r#"ratelimit: "bucket";r=99;t=1"#,
             "x-ratelimit-limit: 99",
@@ -261,7 +261,7 @@ fn a_marked_request_gets_no_header() {
     assert!(headers(&options, &decision(&statuses), Some(&marked), &limits(&statuses), sent()).is_empty());
 }
 
-/// Three limits of one descriptor, of which two deny, and one never admits the hits.
+/// Three limits of one descriptor: two deny, and one of these never admits the hits.
 #[test]
 fn every_limit_that_denies_is_listed_and_one_that_never_admits_has_no_wait() {
     let statuses = [over(limit("minute", MINUTE, 0, millis(40_000)))];
@@ -282,7 +282,7 @@ fn every_limit_that_denies_is_listed_and_one_that_never_admits_has_no_wait() {
     );
 }
 
-/// Five are left until the next second, of which a client can use three more in the next minute only.
+/// Five are left until the next second. In the rest of the minute, a client can use only three more.
 #[test]
 fn of_limits_that_share_a_name_the_effective_window_is_that_of_the_least_available() {
     let statuses = [limit("one", MINUTE, 5, millis(1)), limit("one", TEN_SECONDS, 3, millis(1))];

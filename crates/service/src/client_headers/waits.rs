@@ -1,6 +1,6 @@
-//! Waits as headers state them: seconds from now, a time, a date; for denials with some seconds more, by chance.
+//! Waits in headers: seconds from now, a time, or a date. Denials have some random seconds more.
 //!
-//! A stated wait is never shorter than the exact one: all are rounded up.
+//! A stated wait is never shorter than the exact wait: all are rounded up.
 
 use std::time::{Duration, SystemTime};
 use tidegate_core::limit::Timestamp;
@@ -14,7 +14,7 @@ pub enum RetryAfter {
     Date,
 }
 
-/// What stated waits depend on besides the decision.
+/// What stated waits need besides the decision.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::client_headers) struct Stated {
     now: Timestamp,
@@ -32,7 +32,7 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// The waits of a denial have up to so many seconds more, each number equally likely.
+    /// Adds up to `jitter_seconds` to the waits of a denial. Each number is equally likely.
     pub(in crate::client_headers) fn of(self, is_denial: bool, jitter_seconds: u32) -> Stated {
         let numbers = u64::from(jitter_seconds) + 1;
         Stated { now: self.now, more: if is_denial { self.chance % numbers } else { 0 } }
@@ -56,7 +56,7 @@ impl Stated {
         match form {
             RetryAfter::Seconds => self.seconds(wait).to_string(),
             RetryAfter::Date => {
-                // The format has years of four digits.
+                // The format has years with four digits.
                 let seconds = self.unix_seconds(wait).min(253_402_300_799);
                 httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
             }

@@ -1,13 +1,13 @@
 //! Counts of hits and requests for each limit, by outcome.
 //!
-//! The limits are those of the rules, which change, so each thread counts in a table that grows, instead of
+//! The limits are those of the rules and change. Each thread therefore counts in a table that grows, instead of
 //! [`tidegate_counts::Counts`]. What always holds:
 //!
-//! - A count belongs to the name of its limit: it goes on when rules are reloaded, and it starts at zero when its number is
-//!   given to another name.
-//! - Numbers are bounded: limits beyond the bound share one, and so do values of descriptors.
+//! - A count belongs to the name of its limit: it continues when rules are reloaded, and starts at zero when its number is given to another
+//!   name.
+//! - Numbers are bounded: limits beyond the bound share one number, and so do values of descriptors.
 //!
-//! Limits whose rules show values in metrics are counted by value, under a lock that only scrapes contend for.
+//! Limits whose rules show values in metrics are counted by value, under a lock for which only scrapes contend.
 
 mod outcome;
 
@@ -26,12 +26,12 @@ use tidegate_core::limit::{
 };
 use tidegate_counts::{Label, PerThread, ThreadIndex};
 
-/// The figures counted, and their detail.
+/// Settings of the counts of limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LimitCountSettings {
     /// Names of limits that are counted apart, and as many values of descriptors.
     pub series_max: usize,
-    /// Percentage of a limit from which on admitted hits are near it.
+    /// Percentage of a limit above which admitted hits are near it.
     pub near_limit_percent: u8,
 }
 
@@ -41,11 +41,11 @@ impl Default for LimitCountSettings {
     }
 }
 
-/// The counts of one limit and one thread. Those of the most frequent outcomes are in the first cache line.
+/// The counts of one limit in one thread. The most frequent outcomes are in the first cache line.
 #[derive(Default)]
 #[repr(C, align(64))]
 struct Cells {
-    /// Of the [`SeriesId`] that is counted here.
+    /// Use number of the [`SeriesId`] that is counted here.
     use_number: AtomicU32,
     by_outcome: [OutcomeCells; Outcome::ALL.len()],
 }
@@ -100,7 +100,7 @@ struct ThreadCounts {
 pub struct LimitCounts {
     settings: LimitCountSettings,
     threads: PerThread<ThreadCounts>,
-    /// The values that are counted apart, by series. Read when a thread sees values for the first time.
+    /// The values that are counted apart, by series. Read when a thread first counts values.
     values: RwLock<KnownValues>,
 }
 
@@ -110,7 +110,7 @@ struct KnownValues {
     by_series: HashMap<SeriesId, std::collections::HashSet<Box<str>>>,
 }
 
-/// Stands for the values beyond the bound.
+/// The value that stands for all values beyond the bound.
 pub const OTHER_VALUES: &str = "other";
 
 impl Default for LimitCounts {
@@ -202,11 +202,11 @@ impl LimitCounts {
         }
     }
 
-    /// Of `hits` that were admitted, those beyond the percentage at which a limit is near.
+    /// The part of `hits` admitted hits that is beyond the percentage at which a limit is near.
     #[inline]
     fn near(&self, applied: &Applied, hits: u64) -> u64 {
         let capacity = u64::from(applied.capacity);
-        // Floored, as the reference server has it.
+        // Floored, as in the reference server.
         let threshold = capacity * u64::from(self.settings.near_limit_percent) / 100;
         (capacity.saturating_sub(threshold)).saturating_sub(u64::from(applied.remaining)).min(hits)
     }
@@ -241,7 +241,7 @@ impl LimitCounts {
         }
     }
 
-    /// Whether the values are among those that are counted apart, or can become one of them.
+    /// Whether the values are counted apart, or can be.
     fn is_counted_apart(&self, series: SeriesId, values: &str) -> bool {
         let is_known = |known: &KnownValues| {
             known.by_series.get(&series).is_some_and(|of_series| of_series.contains(values))
@@ -267,8 +267,7 @@ impl LimitCounts {
         CountsReader(self.threads.iter().filter(has_counted).collect())
     }
 
-    /// The counts by values, and the number of values that are counted apart. Series that `is_alive` does not hold for are
-    /// dropped.
+    /// The counts by values, and the number of values that are counted apart. Drops series for which `is_alive` is false.
     pub fn by_values(
         &self,
         is_alive: impl Fn(SeriesId) -> bool,
@@ -294,7 +293,7 @@ impl LimitCounts {
     }
 }
 
-/// Reads counts of the threads that have counted until it was made.
+/// Reads counts of the threads that had counted when it was made.
 pub struct CountsReader<'c>(Vec<&'c ThreadCounts>);
 
 impl CountsReader<'_> {
@@ -315,7 +314,7 @@ impl ThreadCounts {
     #[inline]
     fn cells(&self, series: SeriesId) -> &Cells {
         let number = series.number as usize;
-        // The numbers of rules that were loaded with a larger bound share the first.
+        // If the rules were loaded with a larger bound, numbers beyond the bound share the first.
         let (chunk, number) = match self.chunks.get(number / CHUNK) {
             Some(chunk) => (chunk, number % CHUNK),
             None => (&self.chunks[0], 0),
@@ -350,7 +349,7 @@ impl From<&AppliedBeside> for Applied {
     }
 }
 
-/// The outcomes that hits have because of a ban, beside their own.
+/// The outcomes that hits have because of a ban, in addition to their own.
 #[cold]
 fn of_ban(ban: BanPhase, mut add: impl FnMut(Outcome)) {
     if ban != BanPhase::None {

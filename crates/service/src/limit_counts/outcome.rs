@@ -8,21 +8,21 @@ labels! {
     pub enum Outcome {
         /// Admitted at once.
         Admitted = "admitted",
-        /// Those of `Admitted` and `Queued` that were used when little of the limit remained.
+        /// The part of `Admitted` and `Queued` that was used when little of the limit remained.
         NearLimit = "near_limit",
         /// Denied by this limit, which they exceed.
         Denied = "denied",
-        /// Over this limit, which did not deny them: it is in shadow mode, or another quota admitted the request.
+        /// Over this limit, but not denied by it: it is in shadow mode, or another quota admitted the request.
         ShadowDenied = "shadow_denied",
         /// Admitted after a wait in a queue.
         Queued = "queued",
-        /// Within this limit, and not admitted by another one.
+        /// Within this limit, but denied by another limit.
         DeniedByOther = "denied_by_other",
         /// Given back by the client.
         GivenBack = "given_back",
-        /// Those of `Denied` and `ShadowDenied` that a ban denied, or that a ban began with.
+        /// The part of `Denied` and `ShadowDenied` that a ban denied, or with which a ban began.
         Banned = "banned",
-        /// Those of `Banned` that a ban began with.
+        /// The part of `Banned` with which a ban began.
         BanBegun = "ban_begun",
         /// Denied although they exceed no limit: there was no room for a new counter.
         DeniedCountersFull = "denied_counters_full",
@@ -36,7 +36,7 @@ labels! {
 }
 
 impl Outcome {
-    /// Hits that this limit has denied; by the limit itself without a cause.
+    /// The outcome of hits that this limit has denied: by the limit itself if there is no cause.
     pub(super) fn of_denial(cause: Option<DenialCause>) -> Self {
         match cause {
             None => Self::Denied,
@@ -45,7 +45,7 @@ impl Outcome {
         }
     }
 
-    /// Hits that this limit would have denied.
+    /// The outcome of hits that this limit would have denied.
     pub(super) fn of_shadow_denial(cause: Option<DenialCause>) -> Self {
         match cause {
             None => Self::ShadowDenied,
@@ -54,7 +54,7 @@ impl Outcome {
         }
     }
 
-    /// Whether it is a part of another outcome that figures by outcome leave out: bans have figures of their own.
+    /// Whether it is a part of another outcome. Figures by outcome leave it out: bans have figures of their own.
     pub fn is_of_ban(self) -> bool {
         matches!(self, Self::Banned | Self::BanBegun)
     }
@@ -73,7 +73,7 @@ impl OutcomeCounts {
         self.hits[outcome as usize]
     }
 
-    /// Requests with this outcome: a request counts once for each of its descriptors that the limit applies to.
+    /// Requests with this outcome. A request counts once for each of its descriptors to which the limit applies.
     pub fn requests(&self, outcome: Outcome) -> u64 {
         self.requests[outcome as usize]
     }

@@ -42,7 +42,7 @@ impl World {
         Self { limiter: Limiter::new(rules, store, false), counts }
     }
 
-    /// Counters are full.
+    /// A world whose counters are full.
     fn full() -> Self {
         let world = Self::new(LimitCountSettings::default());
         let keys = (0..100).map(|key| &*Box::leak(format!("bucket={key}").into_boxed_str()));
@@ -50,7 +50,7 @@ impl World {
         world
     }
 
-    /// Decides one request; each descriptor is `key=value key=value` and its hits.
+    /// Decides one request. Each descriptor is `key=value key=value` and its hits.
     fn decide(&self, descriptors: &[(&'static str, Hits)]) -> Code {
         let mut request = Request::new("d");
         for (text, hits) in descriptors {
@@ -133,7 +133,7 @@ fn admitted_hits_beyond_the_percentage_are_near_the_limit() {
     assert_eq!(world.counted(), ["ten admitted 10/3", "ten denied 2/1", "ten near_limit 2/2"]);
 }
 
-/// The rate of 1 was taken for the capacity: only the last hit was near.
+/// The rate of 1 was used as the capacity, so that only the last hit was near.
 #[test]
 fn hits_of_a_bucket_are_near_its_capacity_not_its_rate() {
     let world = world();
@@ -154,7 +154,7 @@ fn a_limit_that_fits_in_a_denied_request_has_admitted_nothing() {
     );
 }
 
-/// They counted as denials by the limit, whose alert fired during an outage.
+/// Such denials counted as denials by the limit, whose alert fired during an outage.
 #[test]
 fn denials_that_no_limit_caused_are_apart_by_their_cause() {
     let world = World::full();
@@ -177,7 +177,7 @@ fn denials_that_no_limit_caused_are_apart_by_their_cause() {
     );
 }
 
-/// They counted as `shadow_denied`: before a limit is enforced, its owner reads there what it would deny.
+/// They counted as `shadow_denied`, where the owner of a limit reads what it would deny, before enforcing it.
 #[test]
 fn hits_in_shadow_that_no_limit_would_deny_are_apart_by_their_cause() {
     let world = World::full();

@@ -3,12 +3,12 @@
 use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 use tidegate_core::limit::{Entry, client_bytes, client_text};
 
-/// Keys with values, sorted by key. In one piece, since there are many: each text with its length before it. Where a text is cut, an
-/// [`UNCUT`] and all texts without a bound follow, so that the client is sent its own bytes.
+/// Keys with values, sorted by key, in one string, as there are many names. Each text has its length before it. If a text was cut, an
+/// [`UNCUT`] follows and then all texts in full, so that the client gets its own bytes back.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BucketName(Arc<str>);
 
-/// Stands where a length would.
+/// Begins the full texts, in the place of a length.
 const UNCUT: char = '!';
 
 impl BucketName {
@@ -18,7 +18,7 @@ impl BucketName {
         Self::of_bytes(pairs, usize::MAX)
     }
 
-    /// A bucket as a client sends it, with texts of at most so many bytes. Of a key that is sent twice, the last value counts.
+    /// A bucket as a client sends it, with each text cut at `bytes_max`. If a key is sent twice, the last value counts.
     pub fn of_bytes<'t>(pairs: impl IntoIterator<Item = (&'t [u8], &'t [u8])>, bytes_max: usize) -> Self {
         let pairs: BTreeMap<&[u8], &[u8]> = pairs.into_iter().collect();
         let texts = |bytes_max| {
@@ -45,7 +45,7 @@ impl BucketName {
         std::iter::from_fn(move || Some(Entry { key: texts.next()?, value: texts.next()? }))
     }
 
-    /// The keys with their values as the client has sent them.
+    /// The keys with their values, as the client sent them.
     pub fn sent(&self) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, [u8]>)> {
         let mut texts = Texts(&self.0);
         while texts.next().is_some() {}

@@ -1,4 +1,4 @@
-//! A stream with its buckets, and the memory that these take.
+//! A stream with its buckets, and their memory.
 
 use super::{
     QuotaPeer,
@@ -27,12 +27,12 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Whether it may have another bucket.
+    /// Whether the stream may have another bucket.
     pub(super) fn has_room(&self, bucket: &BucketName, buckets_max: usize) -> bool {
         self.buckets.len() < buckets_max && self.buckets.bytes() + bucket.bytes() <= BYTES_OF_STREAM_MAX
     }
 
-    /// Notes what it has of a bucket, which is added if it is new.
+    /// Sets the subscription of a bucket, which is added if it is new.
     pub(super) fn remember(
         &mut self,
         bucket: BucketName,
@@ -64,7 +64,7 @@ impl Client {
     }
 }
 
-/// Memory of a bucket of a stream, as if no other stream had its name.
+/// Memory of a bucket of a stream, counted as if no other stream had its name.
 pub(super) fn subscription_bytes(bucket: &BucketName) -> usize {
     SUBSCRIPTION_BYTES + bucket.bytes()
 }

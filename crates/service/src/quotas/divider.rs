@@ -1,7 +1,7 @@
-//! The streams with their buckets: which counter a bucket has, and what a client is sent about it.
+//! The streams with their buckets: the counter of each bucket, and the assignments that clients are sent.
 //!
-//! A bucket without a limit that can be divided gets a blanket assignment: all requests are admitted if nothing limits them, and denied
-//! if they are blocked, or if what an override put in force cannot be divided.
+//! A bucket without a limit that can be divided gets a blanket assignment. All requests are admitted if nothing limits them. They are
+//! denied if they are blocked, or if an override put a limit in force that cannot be divided.
 
 use super::{
     Assignment, BucketName, BucketReport, Event, QuotaFigures, QuotaStart, StreamEnd,
@@ -33,19 +33,19 @@ use tidegate_shared::{
 pub(super) struct Divider {
     pub(super) quota: Quota,
     pub(super) streams: HashMap<u64, Client, RandomState>,
-    /// Reports that are to be taken in.
+    /// Reports that are not handled yet.
     turns: Turns,
-    /// Number of the rules by which buckets have their counters.
+    /// Number of the rules under which buckets have their counters.
     generation: u64,
     is_draining: bool,
-    /// The streams that have had assignments to send, and from when on.
+    /// The streams with assignments to send, each with the time since when.
     sending: VecDeque<(Timestamp, u64)>,
     /// Names of the buckets of all streams.
     names: Rc<RefCell<Names>>,
     /// Number of these buckets.
     all: Rc<Cell<usize>>,
     figures: QuotaFigures,
-    /// Has the counts of requests that nothing limits.
+    /// Counts requests that nothing limits.
     meters: Arc<Meters>,
 }
 
@@ -62,14 +62,14 @@ pub(super) struct Moment<'a, 'l> {
 #[expect(clippy::large_enum_variant, reason = "made and read within one call, and never stored")]
 enum Limited<'r> {
     All,
-    /// All, since no rule decides on them.
+    /// All, because no rule decides them.
     Unlimited,
     None,
     ByCounter(LeasableCharges<'r>, RuleId),
 }
 
 impl Divider {
-    /// For a process that began at that time, and is this server of a shared store, if there is one.
+    /// A divider for a process that began at `began`. With a shared store, `server` is its number there.
     pub(super) fn new(
         began: Timestamp,
         server: Option<NodeId>,
@@ -95,12 +95,12 @@ impl Divider {
         }
     }
 
-    /// Whether anything may be due: there are streams, or assignments of former ones may be in force.
+    /// Whether anything may be due: there are streams, or assignments of former streams may be in force.
     pub(super) fn is_active(&self) -> bool {
         !self.streams.is_empty() || self.quota.buckets().next().is_some()
     }
 
-    /// The figures, with whether assignments of a former process may be in force that the counters do not have.
+    /// The figures at `now`, including whether assignments of a former process may be in force without being in the counters.
     pub(super) fn figures_at(&self, now: Timestamp) -> QuotaFigures {
         QuotaFigures { is_learning: self.quota.is_learning(now) && self.is_active(), ..self.figures() }
     }
@@ -112,7 +112,7 @@ impl Divider {
         QuotaFigures { streams, buckets, counts, in_force, memory, memory_max, ..self.figures }
     }
 
-    /// Whether reports wait to be taken in.
+    /// Whether reports are waiting.
     pub(super) fn has_waiting(&self) -> bool {
         !self.turns.is_empty()
     }
@@ -125,7 +125,7 @@ impl Divider {
                 }
                 let (buckets, all) = (Subscriptions::new(Rc::clone(&self.names)), Rc::clone(&self.all));
                 let client = Client { domain, peer, peer_id, outbox, buckets, all };
-                // Calls that stay open are bounded elsewhere.
+                // The number of open calls is bounded elsewhere.
                 self.quota.memory_mut().take(peer_id, STREAM_BYTES);
                 self.streams.insert(stream, client);
             }
@@ -157,7 +157,7 @@ impl Divider {
         }
     }
 
-    /// Takes in the next reports of each peer with any.
+    /// Handles the next reports of each peer that has any.
     pub(super) fn take_turns(&mut self, moment: Moment<'_, '_>) {
         let (peers, most) = (self.turns.peers(), self.turns.piece());
         for _ in 0..peers {
@@ -186,7 +186,7 @@ impl Divider {
         self.streams.get(&stream).map_or(0, |client| client.buckets.len())
     }
 
-    /// Puts assignments that are due into the outboxes.
+    /// Puts the assignments that are due into the outboxes.
     pub(super) fn divide(&mut self, rules: &Pinned<'_>, now: Timestamp) {
         loop {
             let pushes = self.quota.poll(rules, now);
@@ -209,7 +209,7 @@ impl Divider {
                 self.sending.push_back((now, stream));
             }
             for push in pushes.iter().filter(|push| push.assignment == Assignment::Abandon) {
-                // Unless it was reported once more.
+                // Unless the bucket was reported again.
                 if !self.quota.is_subscribed(push.stream, push.place) {
                     client.forget(push.place, self.quota.memory_mut());
                 }
@@ -217,7 +217,7 @@ impl Divider {
         }
     }
 
-    /// Ends streams whose clients may have received a former assignment only.
+    /// Ends streams whose clients may have received only a former assignment.
     fn end_stuck(&mut self, now: Timestamp) {
         let round_trip = self.quota.settings().round_trip;
         while let Some((_, stream)) = self.sending.pop_front_if(|(since, _)| now.since(*since) >= round_trip)
@@ -227,11 +227,11 @@ impl Divider {
                 client.outbox.end(StreamEnd::Stuck);
             }
         }
-        // A division of all buckets wakes each stream for each of them.
+        // A division of all buckets queues each stream once for each of them.
         self.sending.shrink_to(2 * self.sending.len().max(self.streams.len()));
     }
 
-    /// What is to be recorded before clients get more.
+    /// The ceilings to record before clients get more.
     pub(super) fn take_record(&mut self, now: Timestamp) -> Option<Vec<(RuleId, Ceiling)>> {
         self.quota.take_record(now)
     }
@@ -243,13 +243,12 @@ impl Divider {
         calls
     }
 
-    /// Those of a process that stops, after which nothing is sent to clients.
+    /// The last requests of a process that stops. Nothing is sent to clients after them.
     pub(super) fn last_part_requests(&mut self, now: Timestamp) -> Vec<PartCall> {
         self.quota.release(now)
     }
 
-    /// Passes buckets on to other counters where the rules have changed. It comes before new reports are taken in, which follow these
-    /// rules already.
+    /// Moves buckets to other counters if the rules have changed. Called before new reports are handled, which already follow these rules.
     pub(super) fn follow_rules(&mut self, moment: Moment<'_, '_>) {
         let generation = moment.rules.generation();
         if std::mem::replace(&mut self.generation, generation) == generation {
@@ -282,7 +281,7 @@ impl Divider {
             && key.is_some()
             && key == self.quota.counter(StreamId(stream), place)
         {
-            // The next report takes in a changed limit.
+            // The next report applies the changed limit.
             client.buckets.set(place, Subscription::Counter { is_current: false });
         } else {
             self.report(stream, BucketReport { bucket, usage: Usage::default() }, moment);
@@ -316,7 +315,7 @@ impl Divider {
         let (charges, rule) = match limited(moment, domain, &bucket) {
             Limited::All => return self.blanket(stream, bucket, usage, true, now),
             Limited::Unlimited => {
-                // The first report of a bucket may have no numbers yet.
+                // The first report of a bucket may have no requests yet.
                 let requests = usage.allowed.saturating_add(usage.denied).max(usage.is_first.into());
                 if requests > 0 {
                     let entries: Vec<Entry<'_>> = bucket.entries().collect();
@@ -351,7 +350,7 @@ impl Divider {
         }
     }
 
-    /// Answers a report of a bucket whose requests are all admitted, or all denied.
+    /// Responds to a report of a bucket whose requests are all admitted, or all denied.
     fn blanket(&mut self, stream: u64, bucket: BucketName, usage: Usage, admits: bool, now: Timestamp) {
         let Some(client) = self.streams.get_mut(&stream) else { return };
         let idle_reports = self.quota.settings().idle_reports;
@@ -384,7 +383,7 @@ impl Divider {
     }
 }
 
-/// How requests of a bucket are limited.
+/// The limit of a bucket's requests.
 fn limited<'r>(
     Moment { rules, is_shadow, .. }: Moment<'r, '_>,
     domain: &DomainRules,
@@ -410,7 +409,7 @@ fn limited<'r>(
 
 /// The number of a rule: the same in every process.
 fn rule_id(domain: &str, path: &str) -> RuleId {
-    // FNV-1a: no hasher of the standard library promises the same values in another version.
+    // FNV-1a, as no hasher of the standard library guarantees the same values in another version.
     let bytes = domain.bytes().chain([0]).chain(path.bytes());
     RuleId(bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,20 +1,20 @@
-//! Buckets with their clients, as operators see them.
+//! Lists of buckets with their clients, for operators.
 
 use super::bucket_name::BucketName;
 use std::{cmp::Reverse, fmt, sync::Arc};
 use tidegate_shared::quota::{BucketView, ShareView};
 use tokio::sync::oneshot;
 
-/// The most clients that are listed, of one bucket and of all.
+/// The most clients that are listed: of one bucket, and of all.
 const SUBSCRIBERS_MAX: usize = 100;
 const SUBSCRIBERS_OF_ALL_MAX: usize = 10_000;
 
 /// Whether a bucket of a domain is selected.
 pub type BucketFilter = Box<dyn Fn(&str, &BucketName) -> bool + Send + Sync>;
 
-/// Which buckets are listed.
+/// Selects the buckets to list.
 pub struct QuotaQuery {
-    /// Those that it selects.
+    /// Selects buckets.
     pub selects: BucketFilter,
     /// Number of buckets.
     pub limit: usize,
@@ -23,13 +23,13 @@ pub struct QuotaQuery {
 /// The buckets that a query selects.
 #[derive(Clone, Debug, Default)]
 pub struct QuotaList {
-    /// Those with most demand first.
+    /// The buckets with the most demand first.
     pub buckets: Vec<QuotaBucket>,
-    /// Number of all that are selected.
+    /// Number of all selected buckets.
     pub total: usize,
     /// Whether assignments of a former process may be in force.
     pub is_learning: bool,
-    /// Subscriptions, over all streams, of buckets that no limit divides: their requests are all admitted or all denied.
+    /// Subscriptions, over all streams, of buckets that no limit divides. Their requests are all admitted or all denied.
     pub undivided: u64,
 }
 
@@ -38,11 +38,11 @@ pub struct QuotaList {
 pub struct QuotaBucket {
     /// The domain.
     pub domain: Arc<str>,
-    /// Its keys and values; of several that share a counter, those of one.
+    /// Its keys and values. If several buckets share a counter, those of one of them.
     pub bucket: BucketName,
-    /// What clients have of it.
+    /// The view of the bucket.
     pub view: BucketView,
-    /// Those with most demand first, at most 100.
+    /// The clients with the most demand first, at most 100.
     pub subscribers: Vec<QuotaSubscriber>,
 }
 
@@ -55,18 +55,18 @@ pub struct QuotaSubscriber {
     pub address: Arc<str>,
     /// The verified names in its certificate.
     pub names: Arc<[String]>,
-    /// What it has.
+    /// Its share.
     pub share: ShareView,
 }
 
 /// A request for a part of the buckets.
 pub(super) struct PieceRequest {
     pub(super) query: Arc<QuotaQuery>,
-    /// The place in the list of buckets.
+    /// The first place in the list of buckets.
     pub(super) from: usize,
-    /// Only buckets with more demand than this are of interest.
+    /// Only buckets with more demand than this are needed.
     pub(super) demand_above: Option<u64>,
-    /// Gets the part, and the place after it, if there are more.
+    /// Gets the part, and the next place if there are more buckets.
     pub(super) respond: oneshot::Sender<(QuotaList, Option<usize>)>,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Debug for QuotaQuery {
 }
 
 impl QuotaList {
-    /// The demand that another bucket has to exceed.
+    /// The demand that another bucket has to exceed to be listed.
     pub(super) fn demand_above(&self, query: &QuotaQuery) -> Option<u64> {
         let last = self.buckets.get(query.limit.checked_sub(1)?)?;
         Some(last.view.demand)
@@ -99,7 +99,7 @@ impl QuotaList {
 }
 
 impl QuotaBucket {
-    /// Keeps the clients with most demand, in its order.
+    /// Keeps the clients with the most demand, and sorts them by it.
     pub(super) fn with(mut self, mut subscribers: Vec<QuotaSubscriber>) -> Self {
         subscribers.sort_by_key(|subscriber| (Reverse(subscriber.share.demand), subscriber.stream));
         subscribers.truncate(SUBSCRIBERS_MAX);

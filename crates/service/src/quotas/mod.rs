@@ -1,9 +1,10 @@
-//! Quotas: limits that clients enforce by themselves, by the assignments that they are sent on a stream (RLQS).
+//! Quotas: limits that clients enforce by themselves, by assignments that they are sent on a stream (RLQS).
 //!
-//! A thread beside those with decisions has all of their state: streams pass it their reports, and take what they have to send from an
-//! outbox. Peers take turns at it, and their memory is bounded. The shares are those of [`tidegate_shared::quota`], of the counters that decide other requests too.
+//! One thread has all of their state, and decides no requests. Streams send it their reports, and take their assignments from an outbox.
+//! The thread serves peers in turns, and their memory is bounded. The shares are those of [`tidegate_shared::quota`], of the same counters
+//! that decide other requests.
 //!
-//! Invariants: a stream has one report at most that the thread has not taken in; an outbox has one assignment of each bucket.
+//! Invariants: a stream has at most one message of reports that the thread has not handled; an outbox has one assignment of each bucket.
 
 mod bucket_name;
 mod client;
@@ -39,7 +40,7 @@ use tidegate_shared::{
 };
 use tokio::sync::oneshot;
 
-/// The requests of a client to one bucket, since its report before.
+/// The requests of a client to one bucket since its last report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BucketReport {
     /// The bucket.
@@ -48,12 +49,12 @@ pub struct BucketReport {
     pub usage: Usage,
 }
 
-/// Assignments of buckets that no limit divides: all requests are admitted, or all denied.
+/// Assignments of buckets that no limit divides, which admit or deny all requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BlanketCounts {
-    /// Those that admit all.
+    /// Assignments that admit all.
     pub allowed: u64,
-    /// Those that deny all.
+    /// Assignments that deny all.
     pub denied: u64,
     /// Buckets abandoned.
     pub abandoned: u64,
@@ -66,29 +67,29 @@ pub struct QuotaFigures {
     pub streams: u64,
     /// Buckets that clients report, of all streams.
     pub buckets: u64,
-    /// What clients may have in force of all limits.
+    /// Sum of what may be in force at clients, over all limits.
     pub in_force: Part,
     /// Reports of buckets.
     pub reports: u64,
     /// Requests to a shared store for parts of its limits.
     pub part_requests: u64,
-    /// Their responses.
+    /// Responses to these requests.
     pub part_grants: u64,
     /// Assignments of shares.
     pub counts: QuotaCounts,
     /// Assignments of buckets that no limit divides.
     pub blanket: BlanketCounts,
-    /// Reports that got no assignment, since there are too many buckets.
+    /// Reports without an assignment, because there are too many buckets.
     pub refused: u64,
-    /// Reports that got no assignment, since the memory of quotas is used up, or the part of one peer.
+    /// Reports without an assignment, because the memory of quotas is used up, or one peer's part of it.
     pub refused_memory: u64,
-    /// Bytes that buckets and clients take, and the most that they may.
+    /// Bytes that buckets and clients take, and their bound.
     pub memory: u64,
     /// See `memory`.
     pub memory_max: u64,
-    /// Whether assignments of a former process may be in force that are not known.
+    /// Whether unknown assignments of a former process may be in force.
     pub is_learning: bool,
-    /// Reports that got no assignment, since there is no room for a counter.
+    /// Reports without an assignment, because there is no room for a counter.
     pub refused_counters: u64,
     /// Requests that clients admitted, as they reported.
     pub admitted: u64,
@@ -96,27 +97,27 @@ pub struct QuotaFigures {
     pub denied: u64,
 }
 
-/// Writes the parts of limits that clients may have, by rule.
+/// Records the ceilings of limits, by rule.
 pub type Recorder = dyn Fn(Vec<(RuleId, Ceiling)>) + Send;
 
 /// What the thread starts with.
 pub struct QuotaStart {
     /// The most bytes that buckets and clients take.
     pub memory_max: usize,
-    /// What is known of the assignments of the process before this one.
+    /// What is known of the assignments of the former process.
     pub former: Former,
-    /// What is recorded, if what is assigned is.
+    /// The recorded ceilings, if this process records them.
     pub ceilings: Option<Vec<(RuleId, Ceiling)>>,
-    /// Records more, and calls [`Quotas::recorded`] then.
+    /// Records ceilings, and then calls [`Quotas::recorded`].
     pub record: Box<Recorder>,
-    /// The shared store, if there is one, and this server's number there.
+    /// The shared store, if there is one, and the number of this server in it.
     pub store: Option<(NodeId, PartCalls)>,
-    /// Whether the process before this one had that number: its parts are those of this one.
+    /// Whether the former process had the same number: its parts then belong to this process.
     pub had_number: bool,
 }
 
 impl QuotaStart {
-    /// Without a record or a store, and after a process that recorded nothing.
+    /// Without a record or a store, after a process that recorded nothing.
     pub fn unrecorded(memory_max: usize) -> Self {
         Self {
             memory_max,
@@ -129,16 +130,16 @@ impl QuotaStart {
     }
 }
 
-/// The other end of a stream: nothing in a report names its sender.
+/// The other end of a stream. Reports do not contain their sender.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct QuotaPeer {
-    /// Its address, as the decision log has it. Empty if nothing shows it.
+    /// Its address, as in the decision log. Empty if it is unknown.
     pub address: Arc<str>,
     /// The verified names in its certificate.
     pub names: Arc<[String]>,
 }
 
-/// What the thread takes in.
+/// An event for the thread.
 enum Event {
     Open {
         stream: u64,
@@ -150,12 +151,12 @@ enum Event {
     Report {
         stream: u64,
         reports: Vec<BucketReport>,
-        /// Number of those that were not read.
+        /// Number of reports that were not read.
         beyond: u64,
-        /// Gets the number of buckets that were new.
+        /// Gets the number of new buckets.
         taken: oneshot::Sender<u32>,
     },
-    /// The client acts on what was put into its outbox until then.
+    /// The client acts on what was put into its outbox until this time.
     Received {
         stream: u64,
         until: Timestamp,
@@ -163,7 +164,7 @@ enum Event {
     Close {
         stream: u64,
     },
-    /// What was to be recorded is.
+    /// These ceilings are recorded.
     Recorded(Vec<(RuleId, Ceiling)>),
     /// A store has responded to a request for this server's part of a bucket.
     Granted {
@@ -173,7 +174,7 @@ enum Event {
     },
     /// Reads a part of the state.
     List(PieceRequest),
-    /// Ends all streams, those opened later too.
+    /// Ends all streams, including those opened later.
     Drain,
     /// Ends the thread.
     Stop,
@@ -185,7 +186,7 @@ pub struct Quotas(Arc<Shared>);
 
 struct Shared {
     events: Sender<Event>,
-    /// Until the thread takes it.
+    /// Taken by the thread when it starts.
     receiver: Mutex<Option<Receiver<Event>>>,
     streams: AtomicU64,
     /// Numbers peers.
@@ -193,7 +194,7 @@ struct Shared {
     figures: Mutex<QuotaFigures>,
 }
 
-/// What a stream was sent, until a time.
+/// Receipt for what a stream was sent until a time.
 pub struct Receipt {
     stream: u64,
     quotas: Quotas,
@@ -201,7 +202,7 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// Notes that the client has received it and acts on it.
+    /// Notes that the client has received everything and acts on it.
     pub fn confirm(self) {
         self.quotas.send(Event::Received { stream: self.stream, until: self.until });
     }
@@ -214,12 +215,12 @@ pub struct QuotaStream {
     /// Its domain.
     pub domain: Arc<str>,
     quotas: Quotas,
-    /// What it has to send.
+    /// Its assignments to send.
     pub outbox: Arc<Outbox>,
 }
 
 impl Default for Quotas {
-    /// Without a thread: reports wait for it.
+    /// Quotas without a thread: reports wait until it runs.
     fn default() -> Self {
         let (events, receiver) = channel();
         let (receiver, streams, peers) = (Mutex::new(Some(receiver)), AtomicU64::new(0), PeerIds::default());
@@ -239,7 +240,7 @@ impl Quotas {
         QuotaStream { number, domain, quotas: self.clone(), outbox }
     }
 
-    /// The buckets that a query selects, those with most demand first. Reads them in pieces, so that reports are taken in meanwhile.
+    /// The buckets that a query selects, those with the most demand first. Reads them in pieces, so that reports are handled in between.
     pub async fn list(&self, query: QuotaQuery) -> QuotaList {
         let (query, mut list) = (Arc::new(query), QuotaList::default());
         let mut place = Some(0);
@@ -255,7 +256,7 @@ impl Quotas {
         list
     }
 
-    /// Ends all streams, and those that are opened later.
+    /// Ends all streams, including those opened later.
     pub fn drain(&self) {
         self.send(Event::Drain);
     }
@@ -265,34 +266,34 @@ impl Quotas {
         *self.0.figures.lock()
     }
 
-    /// Notes that what was to be recorded is.
+    /// Notes that these ceilings are recorded.
     pub fn recorded(&self, parts: Vec<(RuleId, Ceiling)>) {
         self.send(Event::Recorded(parts));
     }
 
-    /// Takes in the response of a shared store.
+    /// Passes on the response of a shared store.
     pub fn granted(&self, bucket: Key, sequence: u64, grant: PartGrant) {
         self.send(Event::Granted { bucket, sequence, grant });
     }
 
     fn send(&self, event: Event) {
-        // After the thread has ended, nothing is taken in.
+        // After the thread has ended, events are dropped.
         let _ = self.0.events.send(event);
     }
 }
 
 impl QuotaStream {
-    /// For what was put into the outbox until then.
+    /// A receipt for what was put into the outbox until `until`.
     pub fn receipt(&self, until: Timestamp) -> Receipt {
         Receipt { stream: self.number, quotas: self.quotas.clone(), until }
     }
 
-    /// Passes reports of the client on, with the number of those that were not read, and waits until they are taken in. Returns the number of
-    /// buckets that were new.
+    /// Passes on reports of the client, and the number of those that were not read. Waits until they are handled. Returns the number of new
+    /// buckets.
     pub async fn report(&self, reports: Vec<BucketReport>, beyond: u64) -> u32 {
         let (taken, is_taken) = oneshot::channel();
         self.quotas.send(Event::Report { stream: self.number, reports, beyond, taken });
-        // An error: the thread has ended.
+        // An error means that the thread has ended.
         is_taken.await.unwrap_or(0)
     }
 }

@@ -1,15 +1,15 @@
-//! The names of buckets, each once for all streams that report it.
+//! The names of buckets. Each is stored once for all streams that report it.
 
 use super::bucket_name::BucketName;
 use foldhash::fast::RandomState;
 use hashbrown::{HashTable, hash_table::Entry};
 use std::hash::BuildHasher as _;
 
-/// Number of a name, for as long as a stream has it.
+/// Number of a name. It is valid while a stream has the name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct NameId(u32);
 
-/// Names by their numbers, which are low, each with the number of streams that have it.
+/// Names by number, each with the number of streams that have it. Numbers are reused, so that they stay low.
 #[derive(Default)]
 pub(super) struct Names {
     names: Vec<Option<(BucketName, u32)>>,
@@ -19,7 +19,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The number of a name, for one more stream.
+    /// The number of a name, for another stream.
     pub(super) fn take(&mut self, name: BucketName) -> NameId {
         let Self { names, ids, free, hasher } = self;
         let hash_of =
@@ -50,7 +50,7 @@ impl Names {
         self.names.get(id.0 as usize)?.as_ref().map(|(name, _)| name)
     }
 
-    /// Notes that a stream has a name no more.
+    /// Notes that a stream no longer has a name.
     pub(super) fn give_back(&mut self, id: NameId) {
         let Some(known) = self.names.get_mut(id.0 as usize) else { return };
         let Some((name, streams)) = known else { return };

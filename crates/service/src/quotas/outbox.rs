@@ -1,5 +1,5 @@
-//! Assignments that a stream has to send. Of each bucket the last one, so that a slow client costs no memory, and whether one that denies
-//! all was before it: Envoy fills a bucket only behind such a one.
+//! Assignments that a stream has to send. Of each bucket it keeps only the last, so that a slow client uses little memory, and whether an
+//! assignment before it denied all: Envoy fills a bucket only after such an assignment.
 
 use super::bucket_name::BucketName;
 use foldhash::fast::RandomState;
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 /// The reason why a stream ends.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StreamEnd {
-    /// The domain is not served over RLQS, or not any more.
+    /// The domain has no RLQS, or no longer.
     #[error("the domain {domain:?} has no quotas; write `rlqs: {{}}` beside `domain` in its rule file")]
     NoQuotas {
         /// The domain.
@@ -37,34 +37,34 @@ pub struct Outbox {
 #[derive(Default)]
 struct Waiting {
     assignments: HashMap<BucketName, Unsent, RandomState>,
-    /// Times of the oldest and of the newest of them.
+    /// Times of the oldest and of the newest assignment.
     since: Option<(Timestamp, Timestamp)>,
     end: Option<StreamEnd>,
 }
 
-/// What is to be sent about a bucket.
+/// The assignments of a bucket that are not sent yet.
 #[derive(Clone, Copy)]
 struct Unsent {
-    /// Whether one that denies all was before the last one.
+    /// Whether an assignment before the last one denied all.
     is_denied_before: bool,
     last: Assignment,
-    /// Whether the client has been sent it before.
+    /// Whether the client has been sent `last` before.
     is_renewal: bool,
 }
 
-/// What is sent about a bucket.
+/// An assignment of a bucket that is sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SentAssignment {
     /// The bucket.
     pub bucket: BucketName,
     /// The assignment.
     pub assignment: Assignment,
-    /// Whether it changes nothing, but that the last one is in force for longer, or that another one follows.
+    /// Whether it only prolongs the last one, or another one follows.
     pub is_passing: bool,
 }
 
 impl Outbox {
-    /// Adds assignments, each with whether it is a renewal. Returns whether there were none before.
+    /// Adds assignments, each with whether it is a renewal. Returns whether the outbox was empty.
     pub(super) fn put(
         &self,
         assignments: impl IntoIterator<Item = (BucketName, Assignment, bool)>,
@@ -88,19 +88,19 @@ impl Outbox {
         is_first
     }
 
-    /// Ends the stream, after the assignments.
+    /// Ends the stream after the assignments.
     pub(super) fn end(&self, end: StreamEnd) {
         self.waiting.lock().end.get_or_insert(end);
         self.changed.notify_one();
     }
 
-    /// Whether an assignment has waited for so long that the client could have it in force for too long.
+    /// Whether an assignment has waited so long that the client might keep it in force for too long.
     pub(super) fn is_stuck(&self, now: Timestamp) -> bool {
         self.waiting.lock().since.is_some_and(|since| is_late(since, now))
     }
 
-    /// The next assignments, at least one, with the time of the newest, or the end. Those that have waited for too long end the stream too:
-    /// the server was suspended.
+    /// The next assignments, at least one, with the time of the newest; or the end. If assignments have waited too long, because the server
+    /// was suspended, they end the stream too.
     pub async fn next(
         &self,
         now: impl Fn() -> Timestamp,
@@ -137,7 +137,7 @@ impl Outbox {
     }
 }
 
-/// Whether the oldest of assignments is sent too late.
+/// Whether the oldest assignment is too late.
 fn is_late((oldest, _): (Timestamp, Timestamp), now: Timestamp) -> bool {
     now.since(oldest) >= Settings::default().round_trip
 }
@@ -153,7 +153,7 @@ mod tests {
         Assignment::Tokens { max_tokens, tokens_per_fill: 1, fill_interval: Duration::from_secs(1) }
     }
 
-    /// The last one is sent, and before it the denial that makes Envoy fill the bucket.
+    /// The last assignment is sent, and before it the denial after which Envoy fills the bucket.
     #[tokio::test]
     async fn a_denial_before_the_last_assignment_is_sent_too() {
         let outbox = Outbox::default();
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Clients would have them in force for longer than the server counts them.
+    /// Clients would keep them in force for longer than the server counts them.
     #[tokio::test]
     async fn assignments_of_a_server_that_was_suspended_are_not_sent() {
         for (waited, is_sent) in [(999, true), (1_000, false)] {

@@ -1,6 +1,6 @@
 //! Parts of the state of the streams, for operators.
 //!
-//! Invariant: a part takes no longer to read than a message of reports to take in, however many buckets and streams there are.
+//! Invariant: to read a part takes no longer than to handle a message of reports, whatever the number of buckets and streams.
 
 use super::{
     bucket_name::BucketName,
@@ -11,11 +11,11 @@ use std::{cmp::Reverse, sync::Arc};
 use tidegate_core::limit::Timestamp;
 use tidegate_shared::quota::{BucketView, ShareView};
 
-/// Buckets and clients that are read for one part.
+/// Number of buckets and clients that are read for one part.
 const READS: usize = 5_000;
 
 impl Divider {
-    /// A part of the buckets, from a place on.
+    /// A part of the buckets, from a place in the list.
     pub(super) fn piece(&self, request: PieceRequest, now: Timestamp) {
         let PieceRequest { query, from, demand_above, respond } = request;
         let (views, next) = self.quota.buckets_from(from, READS);
@@ -33,11 +33,11 @@ impl Divider {
             is_learning: self.quota.is_learning(now),
             undivided: subscriptions.saturating_sub(self.quota.subscriptions() as u64),
         };
-        // The reader has gone meanwhile.
+        // The reader may have given up.
         let _ = respond.send((piece, next));
     }
 
-    /// What a bucket is called by each of its clients.
+    /// The name that each of its clients has for a bucket.
     fn names<'s>(&'s self, view: &BucketView) -> impl Iterator<Item = (&'s Arc<str>, BucketName)> + use<'s> {
         self.quota.shares(view.key).filter_map(move |share| {
             let client = self.streams.get(&share.stream.0)?;

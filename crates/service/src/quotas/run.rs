@@ -14,12 +14,12 @@ use tidegate_core::{clock::Clock, limiter::Limiter};
 /// Time between two looks for assignments that are due.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Events that are taken in before assignments are sent.
+/// The most events that are handled before assignments are sent.
 const EVENTS_MAX: usize = 256;
 
 impl Quotas {
-    /// Takes in reports and divides limits until [`Self::stop`]; with parts of those in a shared store, if
-    /// there is one, whose responses are [`Self::granted`]. Counts requests of buckets that no rule decides on. A second call returns at once.
+    /// Handles reports and divides limits until [`Self::stop`]. With a shared store, requests this server's parts of its limits, whose
+    /// responses are passed to [`Self::granted`]. Counts requests of buckets that no rule decides. A second call returns at once.
     pub fn run(&self, limiter: &Limiter, clock: &dyn Clock, meters: &Arc<Meters>, mut start: QuotaStart) {
         let Some(events) = self.0.receiver.lock().take() else { return };
         let (server, calls) = start.store.take().unzip();

@@ -1,4 +1,4 @@
-//! The buckets that one stream reports, by their names and by their numbers.
+//! The buckets that one stream reports, by name and by number.
 
 use super::{
     bucket_name::BucketName,
@@ -8,16 +8,16 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use std::{cell::RefCell, hash::BuildHasher as _, rc::Rc};
 
-/// What a client has of a bucket.
+/// The kind of a client's subscription of a bucket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subscription {
-    /// A share of a counter; whether it is that of the rules in force.
+    /// A share of a counter. `is_current`: it is the counter under the rules in force.
     Counter { is_current: bool },
-    /// All or nothing. Reports without a request since the last one with any.
+    /// All or nothing. `idle` counts reports without a request since the last with any.
     Blanket { admits: bool, idle: u8 },
 }
 
-/// The buckets of a stream. Numbers are low: those of buckets that were removed are used again.
+/// The buckets of a stream. Numbers stay low: those of removed buckets are used again.
 pub(super) struct Subscriptions {
     names: Rc<RefCell<Names>>,
     by_name: HashTable<u32>,
@@ -29,7 +29,7 @@ pub(super) struct Subscriptions {
 }
 
 impl Subscriptions {
-    /// Without any; names are shared with other streams.
+    /// No buckets. Names are shared with other streams.
     pub(super) fn new(names: Rc<RefCell<Names>>) -> Self {
         let (by_name, hasher) = (HashTable::new(), RandomState::default());
         Self { names, by_name, hasher, buckets: Vec::new(), free: Vec::new(), bytes: 0 }
@@ -68,12 +68,12 @@ impl Subscriptions {
         }
     }
 
-    /// The number of the next bucket that is added.
+    /// The number of the next new bucket.
     pub(super) fn next(&self) -> u32 {
         self.free.last().copied().unwrap_or(self.buckets.len() as u32)
     }
 
-    /// Adds a bucket, which is not there; returns its number.
+    /// Adds a bucket, which must be new. Returns its number.
     pub(super) fn add(&mut self, name: BucketName, subscription: Subscription) -> u32 {
         let (place, hash) = (self.next(), self.hasher.hash_one(&name));
         self.bytes += name.bytes();
@@ -82,7 +82,7 @@ impl Subscriptions {
             self.buckets[place as usize] = bucket;
         } else {
             if self.buckets.len() == self.buckets.capacity() {
-                // Little for others: there are many streams.
+                // Little room for more buckets, as there are many streams.
                 self.buckets.reserve_exact(self.buckets.len() / 8 + 1);
             }
             self.buckets.push(bucket);
@@ -97,7 +97,7 @@ impl Subscriptions {
         place
     }
 
-    /// Removes a bucket; returns whether it was there.
+    /// Removes a bucket. Returns whether it was there.
     pub(super) fn remove(&mut self, place: u32) -> bool {
         let Some((id, _)) = self.buckets.get_mut(place as usize).and_then(Option::take) else {
             return false;
@@ -115,7 +115,7 @@ impl Subscriptions {
         true
     }
 
-    /// The numbers of all.
+    /// The numbers of all buckets.
     pub(super) fn places(&self) -> Vec<u32> {
         self.by_name.iter().copied().collect()
     }

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
-/// A server whose buckets have no limit, or one if they have the key `limited`.
+/// A server whose buckets have a limit if they have the key `limited`, and else none.
 struct Server {
     limiter: Limiter,
     divider: Divider,
@@ -70,7 +70,7 @@ impl Server {
         self.take_in(Event::Open { stream, domain, peer, peer_id, outbox });
     }
 
-    /// Reports buckets without a request; returns how many of these reports were refused.
+    /// Reports buckets without a request. Returns how many of these reports were refused.
     fn report(&mut self, stream: u64, buckets: impl IntoIterator<Item = BucketName>) -> u64 {
         let refused = |server: &Self| {
             let figures = server.divider.figures();
@@ -91,7 +91,7 @@ impl Server {
         self.divider.figures().buckets
     }
 
-    /// A request with so many hits for the first of the limited buckets; the stated wait, if it is denied.
+    /// Sends a request with `hits` for the first of the limited buckets. Returns the stated wait if it is denied.
     fn denied_for(&self, hits: u64) -> Option<Duration> {
         let (mut request, pinned) = (Request::new("d"), self.limiter.pin());
         let entries = [Entry { key: "limited", value: "0" }].into_iter().collect();
@@ -105,7 +105,7 @@ impl Server {
         }
     }
 
-    /// Time passes, in which the thread has its rounds.
+    /// Lets time pass, with rounds of the thread.
     fn wait(&mut self, wait: Duration) {
         let end = self.now.saturating_add(wait);
         while self.now < end {
@@ -128,7 +128,7 @@ fn a_stream_has_no_more_buckets_than_its_bound_and_room_for_others_when_some_are
         server.open(1, 1);
         assert_eq!(server.report(1, buckets(key, 0..max + 5)), 5, "{key}");
         assert_eq!(server.buckets(), max as u64);
-        // Those that it has are not refused.
+        // Known buckets are not refused.
         assert_eq!(server.report(1, buckets(key, 0..max)), 0);
         let mut reports = 0;
         while server.buckets() == max as u64 {
@@ -149,7 +149,7 @@ fn the_names_of_a_streams_buckets_take_no_more_than_their_bound() {
     let fit = BYTES_OF_STREAM_MAX / long(0).bytes();
     assert!(fit > 100 && fit < Settings::default().buckets_of_stream_max);
     assert_eq!(server.report(1, (0..fit + 7).map(long)), 7);
-    // A short one still fits, and other streams have room.
+    // A short name still fits, and other streams have room.
     assert_eq!(server.report(1, buckets("key", 0..1)), 0);
     assert_eq!(server.report(2, (0..fit).map(long)), 0);
     assert_eq!(server.buckets(), 2 * fit as u64 + 1);
@@ -182,8 +182,8 @@ fn a_peer_has_half_of_the_memory_and_others_the_rest() {
     assert_eq!(server.divider.figures().memory, 0);
 }
 
-/// 10 s of 100 streams a second, each with a thousand buckets that were not there before, and then closed: a server without a bound on what
-/// outlives its stream took 60 MiB in each second.
+/// 100 streams a second for 10 s, each with a thousand new buckets, and then closed. A server without a bound on what outlives its stream
+/// took 60 MiB in each second.
 #[test]
 fn buckets_of_streams_that_have_ended_count_to_their_peer_until_they_are_freed() {
     const MEMORY: u64 = 32 << 20;
@@ -203,7 +203,7 @@ fn buckets_of_streams_that_have_ended_count_to_their_peer_until_they_are_freed()
     assert!(refused > 900_000, "{refused}");
     server.open(5_000, 2);
     assert_eq!(server.report(5_000, buckets("limited", 0..of_stream)), 0, "another peer has room");
-    // What the former streams had has ended.
+    // The shares of the former streams have ended.
     server.take_in(Event::Close { stream: 5_000 });
     for _ in 0..20 {
         server.now = server.now.saturating_add(Duration::from_secs(2));
@@ -214,7 +214,7 @@ fn buckets_of_streams_that_have_ended_count_to_their_peer_until_they_are_freed()
     assert_eq!(server.report(6_000, buckets("limited", 0..of_stream)), 0, "the peer has room again");
 }
 
-/// Messages of a peer that reports all the time are taken in piece by piece, with those of others between.
+/// Messages of a peer that always reports are handled in pieces, with those of other peers in between.
 #[test]
 fn reports_of_a_peer_do_not_wait_for_all_of_another() {
     let mut server = Server::new();
@@ -235,7 +235,7 @@ fn reports_of_a_peer_do_not_wait_for_all_of_another() {
     assert!(server.divider.has_waiting() && server.buckets() < 1_000);
 }
 
-/// A server without a record, in whose first 16 s half of the limit counts as assigned by a former process.
+/// A server without a record. In its first 16 s, half of the limit counts as assigned by a former process.
 #[test]
 fn a_denied_caller_that_is_alone_is_admitted_after_the_stated_wait_while_shares_learn() {
     for keys in [
@@ -271,7 +271,7 @@ fn a_denied_caller_that_is_alone_is_admitted_after_the_stated_wait_while_shares_
     }
 }
 
-/// It had none for a second after that, and Envoy denied all of its requests.
+/// The client had no share for another second, and Envoy denied all of its requests.
 #[test]
 fn the_first_client_of_a_new_data_directory_has_a_share_as_soon_as_that_is_recorded() {
     let start = QuotaStart { ceilings: Some(Vec::new()), ..QuotaStart::unrecorded(usize::MAX) };

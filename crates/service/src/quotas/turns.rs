@@ -1,7 +1,7 @@
-//! Reports that wait to be taken in. Peers take turns, a piece of a message each: a peer that reports all the time does not delay others. A
-//! round of all peers has about the same number of reports, however many peers there are: what arrives meanwhile waits for its end.
+//! Queues of reports. Peers are served in turns, with a piece of a message each, so that a peer that always reports does not delay others.
+//! A round of all peers has about the same number of reports, whatever the number of peers. Reports that arrive meanwhile wait for its end.
 //!
-//! Invariant: reports of a stream are taken in in their order, and a message is taken once its last report is.
+//! Invariant: reports of a stream are handled in order. A message is confirmed when its last report is handled.
 
 use super::BucketReport;
 use foldhash::fast::RandomState;
@@ -10,26 +10,26 @@ use std::{collections::VecDeque, vec};
 use tidegate_shared::PeerId;
 use tokio::sync::oneshot;
 
-/// Reports that are taken in in a round, in equal parts of each peer.
+/// Number of reports in a round, divided equally among the peers.
 const ROUND: usize = 250;
 
-/// Those of each peer at least.
+/// Least number of reports of each peer in a round.
 const PIECE_MIN: usize = 16;
 
 /// A message of reports.
 pub(super) struct Waiting {
     pub(super) stream: u64,
     pub(super) reports: vec::IntoIter<BucketReport>,
-    /// Buckets that are new, of those that were taken in.
+    /// Number of new buckets in the handled reports.
     pub(super) added: u32,
     pub(super) taken: oneshot::Sender<u32>,
 }
 
-/// The messages that wait, of each peer in their order.
+/// The queued messages of each peer, in order.
 #[derive(Default)]
 pub(super) struct Turns {
     of_peers: HashMap<PeerId, VecDeque<Waiting>, RandomState>,
-    /// The peers with messages, the next one first.
+    /// The peers with messages, the next peer first.
     next: VecDeque<PeerId>,
 }
 
@@ -38,12 +38,12 @@ impl Turns {
         self.next.is_empty()
     }
 
-    /// Number of peers with messages that wait.
+    /// Number of peers with queued messages.
     pub(super) fn peers(&self) -> usize {
         self.next.len()
     }
 
-    /// Number of reports at a turn of this round.
+    /// Number of reports of each peer in this round.
     pub(super) fn piece(&self) -> usize {
         (ROUND / self.peers().max(1)).max(PIECE_MIN)
     }
@@ -57,7 +57,7 @@ impl Turns {
         of_peer.push_back(waiting);
     }
 
-    /// The first message of the next peer, and as many of its next reports at most.
+    /// The first message of the next peer, and at most `most` of its next reports.
     pub(super) fn take(&mut self, most: usize) -> Option<(PeerId, Waiting, Vec<BucketReport>)> {
         let peer = self.next.pop_front()?;
         let mut waiting = self.of_peers.get_mut(&peer)?.pop_front()?;
@@ -65,11 +65,11 @@ impl Turns {
         Some((peer, waiting, piece))
     }
 
-    /// Notes that this piece was taken in. The rest of the message has another turn.
+    /// Notes that this piece was handled. The rest of the message has another turn.
     pub(super) fn took(&mut self, peer: PeerId, waiting: Waiting) {
         let Some(of_peer) = self.of_peers.get_mut(&peer) else { return };
         if waiting.reports.as_slice().is_empty() {
-            // The stream has ended meanwhile.
+            // The stream may have ended.
             let _ = waiting.taken.send(waiting.added);
         } else {
             of_peer.push_front(waiting);
@@ -89,7 +89,7 @@ mod tests {
         *,
     };
 
-    /// Eight addresses with reports all the time had a round of 2,000 reports, for which those of another waited.
+    /// Eight addresses that always reported made a round of 2,000 reports, for which the reports of another address waited.
     #[test]
     fn a_round_of_many_peers_has_as_many_reports_as_one_of_a_single_peer() {
         let message = |reports| {

@@ -1,14 +1,14 @@
-//! A disk with a timeout for writes: they run on a thread, which is abandoned when one exceeds the timeout.
+//! A disk with a timeout for writes. They run on a thread, which is abandoned if a write exceeds the timeout.
 //!
-//! sled 0.34 waits forever when one of its background writes fails at the wrong moment (its logger stores the error without
-//! waking the threads that wait for it), and a failing device can block any system call. Neither may keep snapshots from being
-//! retried, nor the process from ending. What always holds:
+//! sled 0.34 waits forever if one of its background writes fails at the wrong moment: its logger stores the error without waking the
+//! threads that wait for it. A failing device can also block any system call. Neither may prevent the next snapshot, or the end of the
+//! process. What always holds:
 //!
-//! - A write returns within the timeout. When it exceeds it, its thread is given no further work, its permit to replace
-//!   the manifest is revoked, and the next operation starts a new thread with a new disk. The generation of an abandoned
-//!   thread is never written again: the writer begins a new one after every error.
-//! - At most [`ABANDONED_MAX`] threads are stuck at once; while there are, every write fails at once.
-//! - Reads have no timeout: they happen when a server starts, before anything depends on their end.
+//! - A write returns within the timeout. If it exceeds the timeout, its thread gets no more work, its permit to replace the manifest is
+//!   revoked, and the next operation starts a new thread with a new disk. The generation of an abandoned thread is never written again: the
+//!   writer begins a new generation after every error.
+//! - At most [`ABANDONED_MAX`] threads are stuck at once. If as many are stuck, every write fails at once.
+//! - Reads have no timeout: they happen when a server starts, before anything depends on them.
 
 use super::operations::{Disk, DiskError};
 use parking_lot::Mutex;
@@ -27,13 +27,13 @@ use tidegate_threads::{BackgroundThread, Priority, StartError};
 /// A stuck thread keeps sled's buffers, about ten megabytes.
 const ABANDONED_MAX: usize = 8;
 
-/// Timeout of a write unless set otherwise.
+/// Timeout of a write, unless another one is set.
 pub(crate) const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
 /// Runs another disk's operations on a thread.
 pub(crate) struct DeadlineDisk {
     make: Box<dyn FnMut(Permit) -> Box<dyn Disk> + Send>,
-    /// Of the disk, for errors.
+    /// Path of the disk, for errors.
     path: PathBuf,
     timeout: Duration,
     worker: Option<Worker>,
@@ -44,13 +44,13 @@ pub(crate) struct DeadlineDisk {
 struct Worker {
     jobs: mpsc::Sender<Job>,
     permit: Permit,
-    /// Set when the thread is abandoned: it is counted as stuck until it ends.
+    /// Set when the thread is abandoned. It counts as stuck until it ends.
     is_abandoned: Arc<AtomicBool>,
 }
 
 type Job = Box<dyn FnOnce(&mut dyn Disk) + Send>;
 
-/// Permission to replace the manifest. An abandoned thread that continues later must not overwrite a newer one.
+/// Permission to replace the manifest. If an abandoned thread continues later, it must not overwrite a newer manifest.
 #[derive(Clone, Default)]
 pub(crate) struct Permit {
     is_revoked: Arc<Mutex<bool>>,
@@ -66,8 +66,8 @@ impl Permit {
         work()
     }
 
-    /// Work in progress is waited for up to `patience`. Where it is stuck even then, it is a rename inside the operating
-    /// system, which any later one in the same directory waits for.
+    /// Waits up to `patience` for work in progress. If that is still stuck, it is a rename in the operating system, and any later rename in
+    /// the same directory waits for it.
     fn revoke(&self, patience: Duration) {
         if let Some(mut is_revoked) = self.is_revoked.try_lock_for(patience) {
             *is_revoked = true;
@@ -76,7 +76,7 @@ impl Permit {
 }
 
 impl DeadlineDisk {
-    /// `make` makes a disk on the same directory whenever a thread was abandoned.
+    /// `make` makes a disk on the same directory. It is called again whenever a thread was abandoned.
     pub(crate) fn new(
         path: impl Into<PathBuf>,
         make: impl FnMut(Permit) -> Box<dyn Disk> + Send + 'static,
@@ -121,7 +121,7 @@ impl DeadlineDisk {
     ) -> Result<T, DiskError> {
         let (reply, replied) = mpsc::sync_channel(1);
         let job: Job = Box::new(move |disk| drop(reply.send(work(disk))));
-        // A thread that ended drops the job, and with it the sender of the reply.
+        // If the thread has ended, it drops the job, and with it the sender of the reply.
         let _ = self.worker(operation)?.jobs.send(job);
         let result = match timeout {
             Some(timeout) => replied.recv_timeout(timeout),
@@ -159,7 +159,7 @@ impl DeadlineDisk {
         worker.permit.revoke(self.timeout.min(Duration::from_secs(1)));
         worker.is_abandoned.store(true, Ordering::Relaxed);
         self.abandoned.fetch_add(1, Ordering::Relaxed);
-        // The thread ends no earlier than here, where the sender of its jobs is dropped.
+        // The thread ends here or later: `worker` has the sender of its jobs.
         drop(worker);
     }
 }
@@ -225,7 +225,7 @@ impl Disk for DeadlineDisk {
         if self.worker.is_none() {
             return;
         }
-        // A thread that is stuck here is abandoned and replaced; what was to be kept is durable already.
+        // If a thread is stuck here, it is abandoned and replaced. What has to be kept is already durable.
         let _ = self.write("close", |disk| {
             disk.close();
             Ok(())
@@ -342,7 +342,7 @@ mod tests {
         while disk.abandoned.load(Ordering::Relaxed) > 0 {
             std::thread::yield_now();
         }
-        // A new thread begins within the timeout, however loaded the machine is.
+        // A new thread starts within the timeout, even on a loaded machine.
         disk.set_timeout(Duration::from_secs(60));
         disk.append(1, 1, Vec::new()).expect("the stuck threads have ended");
     }

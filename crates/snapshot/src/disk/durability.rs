@@ -1,5 +1,5 @@
-//! Making files durable, in the order that survives a power cut: content first, then the directory that names it, then
-//! whatever refers to it.
+//! Makes files durable in an order that survives a power cut: content first, then the directory with their names, then whatever refers to
+//! them.
 
 use super::deadline::Permit;
 use std::{
@@ -8,15 +8,15 @@ use std::{
     path::Path,
 };
 
-/// The system calls that make files durable; a test records them.
+/// The system calls that make files durable. A test records them.
 pub(crate) trait Durability: Send + Sync {
     /// Makes the file's content durable.
     fn sync_file(&self, path: &Path) -> io::Result<()>;
-    /// Makes durable which files the directory names.
+    /// Makes the names of the files in the directory durable.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 }
 
-/// Those of the operating system.
+/// The system calls of the operating system.
 pub(crate) struct Os;
 
 impl Durability for Os {
@@ -29,7 +29,7 @@ impl Durability for Os {
     }
 }
 
-/// Writes a file beside, makes it durable, and renames it: a reader finds the former file or the new one, never a part.
+/// Writes a file under another name, makes it durable, and renames it. A reader finds the former file or the new one, never a part.
 pub(crate) fn replace_file(
     path: &Path,
     content: &[u8],
@@ -37,7 +37,7 @@ pub(crate) fn replace_file(
     permit: &Permit,
 ) -> io::Result<()> {
     let (beside, directory) = (path.with_extension("new"), path.parent().unwrap_or(Path::new(".")));
-    // A new file each time: an abandoned thread may still write to the former one.
+    // A new file each time: an abandoned thread may still be writing to the former file.
     match fs::remove_file(&beside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -1,5 +1,5 @@
-//! The storage of snapshots: what they need of it, a data directory with sled behind every guard that it needs, and a disk in memory
-//! for tests. The rest of the crate knows [`Disk`] alone.
+//! The storage of snapshots: the operations that snapshots need, a data directory with sled and all guards around it, and a disk in memory
+//! for tests. The rest of the crate only uses [`Disk`].
 
 pub(super) mod deadline;
 pub(super) mod durability;

@@ -14,12 +14,12 @@ pub(crate) fn of_directory(directory: &Path) -> Box<dyn Disk> {
     Box::new(DeadlineDisk::new(directory, move |permit| Box::new(SledDisk::new(&path).with_permit(permit))))
 }
 
-/// A directory that is only read, and not changed by that.
+/// A directory that is only read. Reading does not change it.
 pub(crate) fn read_only(directory: &Path) -> Box<dyn Disk> {
     Box::new(SledDisk::read_only(directory))
 }
 
-/// Makes durable which files the directory names.
+/// Makes the names of the files in the directory durable.
 pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
     Os.sync_directory(directory)
 }

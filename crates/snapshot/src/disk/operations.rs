@@ -1,4 +1,4 @@
-//! The operations that snapshots need of their storage: few, so that a test can stand in for it and fail at any of them.
+//! The operations that snapshots need of their storage. They are few, so that a test can replace the storage and fail at any of them.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -14,13 +14,13 @@ pub struct DiskError {
     pub source: io::Error,
 }
 
-/// Generations of numbered records, and one manifest that names the generation in force.
+/// Generations of numbered records, and one manifest with the number of the generation in force.
 ///
 /// Records are only appended to a generation. Nothing is certain to survive a crash before `sync`.
 pub(crate) trait Disk: Send {
     /// The manifest; none if there never was one.
     fn read_manifest(&mut self) -> Result<Option<Vec<u8>>, DiskError>;
-    /// Replaces the manifest: after a crash either the former or the new one is there, whole. Durable on return.
+    /// Replaces the manifest. After a crash, either the former or the new one is there, complete. Durable on return.
     fn write_manifest(&mut self, manifest: &[u8]) -> Result<(), DiskError>;
     /// The generations of which anything exists.
     fn generations(&mut self) -> Result<Vec<u64>, DiskError>;
@@ -28,7 +28,7 @@ pub(crate) trait Disk: Send {
     fn remove(&mut self, generation: u64) -> Result<(), DiskError>;
     /// Appends a record; the first one creates the generation.
     fn append(&mut self, generation: u64, number: u64, record: Vec<u8>) -> Result<(), DiskError>;
-    /// Removes the records from that number on: those appended after the last commit.
+    /// Removes the records from this number on, which were appended after the last commit.
     fn cut(&mut self, generation: u64, from: u64) -> Result<(), DiskError>;
     /// A record; none if it does not exist.
     fn read(&mut self, generation: u64, number: u64) -> Result<Option<Vec<u8>>, DiskError>;

@@ -1,7 +1,7 @@
-//! A copy of a sled database to read from: sled writes to its files even when it only reads.
+//! A copy of a sled database for reading: sled writes to its files even if it only reads.
 //!
-//! The copy is in the directory for temporary files. Its content is in a file without a name, which the operating system
-//! frees when the process ends, however it ends: a snapshot holds the secret of the keys.
+//! The copy is in the directory for temporary files. Its content is in a file without a name, as a snapshot contains the secret of the
+//! keys. The operating system frees such a file whenever the process ends, for whatever reason.
 
 use super::space::is_enough_to_read;
 use std::{
@@ -15,15 +15,15 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Tried one after the other.
+/// Directories that are tried in this order.
 fn places() -> [PathBuf; 2] {
     [std::env::temp_dir(), "/dev/shm".into()]
 }
 
-/// The copy; removed when dropped.
+/// The copy. It is removed when dropped.
 pub(super) struct PrivateCopy {
     path: PathBuf,
-    /// Open for as long as the copy is used: the database in it is a link to this file.
+    /// Open while the copy is used: the database in it is a link to this file.
     _content: File,
 }
 
@@ -67,7 +67,7 @@ impl PrivateCopy {
         }
         symlink(format!("/proc/{}/fd/{}", std::process::id(), content.as_raw_fd()), &link)?;
         fs::copy(database.join("conf"), path.join("conf")).map(drop).or_else(or_missing)?;
-        // Only read: links to those in place will do.
+        // Blobs are only read, so that links to those in place suffice.
         DirBuilder::new().mode(0o700).create(path.join("blobs"))?;
         for entry in fs::read_dir(database.join("blobs")).into_iter().flatten() {
             let entry = entry?;

@@ -1,4 +1,4 @@
-//! A disk for tests and simulations: it fails on request, and loses what was not durable at a power cut.
+//! A disk for tests and simulations. It fails on request, and at a power cut loses what was not durable.
 
 use super::operations::{Disk, DiskError};
 use crate::{
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::{collections::BTreeMap, io, sync::Arc};
 use tidegate_core::{limit::Timestamp, limiter::Limiter, store::Seed};
 
-/// Handles of one disk share it.
+/// A simulated disk. Clones share it.
 #[derive(Clone, Default)]
 pub struct SimulatedDisk(pub(crate) Arc<Mutex<Content>>);
 
@@ -19,7 +19,7 @@ pub(crate) struct Content {
     pub(crate) generations: BTreeMap<u64, Records>,
     /// Writes that still succeed; none for all of them.
     pub(crate) writes_left: Option<u32>,
-    /// Whether a failing write of the manifest replaces it nevertheless.
+    /// Whether a failing write of the manifest still replaces it.
     pub(crate) fails_late: bool,
 }
 
@@ -31,19 +31,19 @@ pub(crate) struct Records {
 }
 
 impl SimulatedDisk {
-    /// Puts a record there, past everything that writing makes sure of.
+    /// Writes a record without any of the writer's checks.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn put(&self, generation: u64, number: u64, record: Vec<u8>) {
         self.0.lock().generations.entry(generation).or_default().records.insert(number, record);
     }
 
-    /// Puts a manifest there, in the same way.
+    /// Writes a manifest without any of the writer's checks.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn put_manifest(&self, manifest: Vec<u8>) {
         self.0.lock().manifest = Some(manifest);
     }
 
-    /// Cuts the power: of the records that were not durable, `kept` survive.
+    /// Cuts the power: `kept` of the records that were not durable survive.
     #[cfg(test)]
     pub(crate) fn crash(&self, kept: u64) {
         let mut content = self.0.lock();
@@ -130,7 +130,7 @@ impl Disk for SimulatedDisk {
     }
 }
 
-/// Starts from what the disk holds, as [`start`](crate::start) does from a directory.
+/// Starts from the content of the disk, as [`start`](crate::start) does from a directory.
 pub fn start_simulated(
     disk: &SimulatedDisk,
     fresh_seed: Seed,

@@ -1,25 +1,25 @@
-//! Space on the disk, reserved before sled writes: sled may wait forever when a write in its background fails.
+//! Space on the disk, reserved before sled writes: sled may wait forever if a background write fails.
 
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs, statvfs};
 use std::{fs::File, io, path::Path};
 
-/// Bytes kept free beside what is reserved: for the manifest and sled's small files.
+/// Bytes kept free beside the reservation, for the manifest and sled's small files.
 const MARGIN_BYTES: u64 = 64 << 10;
 
 /// Bytes that sled may write beside the records: it writes segments of half a megabyte.
 const AHEAD_BYTES: u64 = 1 << 20;
 
-/// Number of times that sled may write a record to its file: itself, and with its neighbours when their node is rewritten.
+/// Number of times that sled may write a record to its file: alone, and with its neighbours when their node is rewritten.
 const WRITES_OF_A_RECORD: u64 = 3;
 
-/// Records that sled may write to files of their own for one that is appended: a node has up to 17, and is rewritten, then
-/// split into two that are written too.
+/// Number of records that sled may write to their own files for one appended record: a node has up to 17, is rewritten, and then split into
+/// two, which are also written.
 const RECORDS_BESIDE: u64 = 34;
 
-/// The sizes of what is to be written.
+/// The sizes of data that will be written.
 #[derive(Clone, Copy)]
 pub(super) struct Room {
-    /// Bytes of all records that are not known to be written.
+    /// Bytes of all records that may not be written yet.
     pub(super) record_bytes: u64,
     /// Bytes of the longest record in the database.
     pub(super) longest_bytes: u64,
@@ -33,17 +33,17 @@ pub(super) struct Reservation {
 }
 
 impl Reservation {
-    /// Reserves room to append records. An error of the kind `StorageFull` or `QuotaExceeded` means that the room is
-    /// missing; nothing was written then.
+    /// Reserves room to append records. An error of the kind `StorageFull` or `QuotaExceeded` means that there is no room; nothing was
+    /// written then.
     pub(super) fn ensure(&mut self, file: &File, room: Room) -> io::Result<()> {
         let length = file.metadata()?.len();
         let end = length + AHEAD_BYTES + room.record_bytes * WRITES_OF_A_RECORD;
         let mut needed = MARGIN_BYTES + room.longest_bytes * RECORDS_BESIDE;
         if end > self.until {
-            // From the start at first: what sled left out of its segments is reserved too.
+            // At first from the start of the file, so that gaps that sled left in its segments are reserved too.
             match allocate(file, self.until, end - self.until) {
                 Ok(()) => self.until = end,
-                // The file system cannot reserve: compare with what is free, which others may take.
+                // The file system cannot reserve: compares with the free space, which others may take.
                 Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => needed += end - length,
                 Err(error) => return Err(error.into()),
             }
@@ -57,7 +57,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// Frees what is reserved beyond the file's length. Nothing may be writing to the file.
+    /// Frees space that is reserved beyond the file's length. Nothing may be writing to the file.
     pub(super) fn release(&mut self, file: &File) -> io::Result<()> {
         if std::mem::take(&mut self.until) == 0 {
             return Ok(());
@@ -66,8 +66,8 @@ impl Reservation {
     }
 }
 
-/// Whether a database in the directory can be opened to be read: sled rewrites nodes even then, and may wait forever where
-/// there is no space for it.
+/// Whether a database in the directory can be opened for reading. sled rewrites nodes even then, and may wait forever if there is no space
+/// for them.
 pub(super) fn is_enough_to_read(directory: &Path) -> io::Result<bool> {
     /// The longest record of a snapshot.
     const RECORD_BYTES_MAX: u64 = 128 << 10;

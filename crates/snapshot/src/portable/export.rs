@@ -24,7 +24,7 @@ pub enum ExportError {
     Write(#[from] io::Error),
 }
 
-/// Writes the snapshot in its portable form; returns how many counters it has.
+/// Writes the snapshot in its portable form. Returns the number of counters.
 pub fn export(
     archive: &mut Archive,
     out: &mut impl Write,
@@ -45,10 +45,10 @@ pub fn export(
     Ok(counters)
 }
 
-/// Writes counters of another source than a snapshot in the portable form.
+/// Writes counters in the portable form that are not from a snapshot.
 pub struct PortableWriter<W> {
     out: W,
-    /// The limits written so far, with their places.
+    /// The limits written so far, and their places.
     limits: HashMap<LimitInfo, u32>,
     counters: u64,
 }
@@ -61,7 +61,7 @@ impl<W: Write> PortableWriter<W> {
         Ok(Self { out, limits: HashMap::new(), counters: 0 })
     }
 
-    /// Adds a counter, and its limit if it is a new one.
+    /// Adds a counter, and its limit if that is new.
     pub fn add(&mut self, key: Key, limit: LimitInfo, state: &State) -> io::Result<()> {
         let next = self.limits.len() as u32;
         let place = match self.limits.entry(limit) {

@@ -40,7 +40,7 @@ pub enum ImportError {
     Disk(#[from] DiskError),
 }
 
-/// The content of a portable file, for another destination than a data directory.
+/// The content of a portable file, for a destination other than a data directory.
 pub struct Portable(Read);
 
 impl Portable {
@@ -79,7 +79,7 @@ impl Portable {
     }
 }
 
-/// Makes a snapshot of a portable file in a directory that has none; returns how many counters it has.
+/// Makes a snapshot from a portable file in a directory that has none. Returns the number of counters.
 pub fn import(file: impl BufRead, directory: &Path) -> Result<u64, ImportError> {
     let lock = lock(directory)?;
     let mut disk = disk::of_directory(directory);
@@ -142,12 +142,12 @@ fn first_line(text: &str) -> Result<(Seed, Timestamp), String> {
 struct Import {
     store: Store,
     table: LimitTable,
-    /// By place in the file.
+    /// Limits by place in the file.
     limits: Vec<LimitId>,
 }
 
 impl Import {
-    /// Takes a line; returns whether it is the last one.
+    /// Reads a line. Returns whether it is the last one.
     fn take(&mut self, text: &str) -> Result<bool, String> {
         match serde_json::from_str(text).map_err(|error| error.to_string())? {
             PortableLine::TidegateSnapshot { .. } => return Err("a second first line".into()),

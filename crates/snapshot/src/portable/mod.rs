@@ -1,7 +1,7 @@
 //! The exported form of a snapshot: JSON lines that any tool can read and write. `docs/operations-reference.md` describes it.
 //!
-//! The first line has the version, the secret and the time. The limits follow, each with its index, then the counters. The
-//! last line has their number, so that a truncated file is not mistaken for a whole one.
+//! The first line has the version, the secret and the time. The limits follow, each with its index, then the counters. The last line has
+//! the number of counters, so that a truncated file is detected.
 
 mod export;
 mod import;
@@ -29,7 +29,7 @@ enum PortableLine {
         place: u32,
         limit: LimitRecord,
     },
-    /// All but the place in hexadecimal digits.
+    /// A counter. All fields except the place are hexadecimal.
     Counter {
         key: String,
         limit: u32,

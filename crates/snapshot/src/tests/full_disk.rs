@@ -1,5 +1,5 @@
-//! A disk that fills up while a snapshot is written, at random points; on file systems in memory of several sizes.
-//! `TIDEGATE_DISK_FULL_RUNS` sets the number of runs. Compiled with the feature `mount`; mounting needs root.
+//! A disk that fills up at random points while a snapshot is written, on in-memory file systems of several sizes. `TIDEGATE_DISK_FULL_RUNS`
+//! sets the number of runs. Compiled with the feature `mount`; mounting needs root.
 
 use super::{RULES, content, count, key, limiter, start_of_time};
 use crate::{
@@ -25,12 +25,12 @@ use tidegate_core::{
 
 const COUNTERS: u64 = 60_000;
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// The timeout, and what a slow machine may add.
+/// The timeout, and the delay of a slow machine.
 const STOP_MAX: Duration = Duration::from_secs(4);
-/// Room for two snapshots of [`COUNTERS`], which take up to 6 MB each, and for what has to stay free beside.
+/// Room for two snapshots of [`COUNTERS`], which take up to 6 MB each, and for the space that has to stay free.
 const SIZES_MB: [u64; 4] = [24, 28, 32, 40];
 
-/// A file system in memory; unmounted when dropped.
+/// An in-memory file system, unmounted when dropped.
 struct Mounted(tempfile::TempDir);
 
 impl Mounted {
@@ -47,7 +47,7 @@ impl Mounted {
         self.0.path().join(name)
     }
 
-    /// Fills the file system, but for so many bytes.
+    /// Fills the file system except for `free` bytes.
     fn fill(&self, free: usize) {
         let path = self.path("filler");
         let mut filler = File::create(&path).expect("a file");
@@ -69,7 +69,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Lazily: an abandoned thread may still have a file open.
+        // Lazily, because an abandoned thread may still have a file open.
         let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
     }
 }
@@ -142,7 +142,7 @@ fn start(directory: &Path, trigger: &Trigger, reserves: bool) -> (Limiter, Write
     restore_from(disk, directory)
 }
 
-/// The counters a start would find; the disk is full, or has room again.
+/// The counters that a start would find, on a full disk or with room again.
 fn restored(directory: &Path) -> std::collections::BTreeMap<tidegate_core::store::Key, (String, u64)> {
     let (limiter, _) = start(directory, &Trigger::default(), true);
     content(&limiter, start_of_time())
@@ -161,8 +161,8 @@ struct Outcome {
     longest_stop: Duration,
 }
 
-/// One snapshot is committed; the disk fills up while the next is written; the process stops on the full disk; it starts
-/// again on the full disk; room is made.
+/// Commits a snapshot. The disk fills up while the next is written. The process stops and starts again on the full disk. Then there is room
+/// again.
 fn run(mounted: &Arc<Mounted>, number: u64, random: &mut impl FnMut(u64) -> u64, outcome: &mut Outcome) {
     let directory = mounted.path(&format!("data-{number}"));
     fs::create_dir(&directory).expect("a directory");
@@ -234,7 +234,7 @@ fn runs(runs: u64) -> Outcome {
     outcome
 }
 
-/// When the disk filled up during a snapshot, a server wrote no further one, ignored SIGTERM, and counted no failure.
+/// If the disk filled up during a snapshot, a server wrote no more snapshots, ignored SIGTERM, and counted no failure.
 #[test]
 fn a_disk_that_fills_up_during_a_snapshot_hangs_nothing_and_loses_nothing() {
     let number = std::env::var("TIDEGATE_DISK_FULL_RUNS");
@@ -243,8 +243,7 @@ fn a_disk_that_fills_up_during_a_snapshot_hangs_nothing_and_loses_nothing() {
     assert!(outcome.failed > 0 && outcome.longest_stop < STOP_MAX, "{outcome:?}");
 }
 
-/// Without reserved space, sled waits forever on the full disk. Its thread is abandoned, and the same writer
-/// continues when there is space.
+/// Without reserved space, sled waits forever on the full disk. Its thread is abandoned, and the same writer continues once there is space.
 #[test]
 fn sled_waiting_forever_is_abandoned() {
     let (mounted, now) = (Arc::new(Mounted::new(24)), start_of_time());
@@ -264,7 +263,7 @@ fn sled_waiting_forever_is_abandoned() {
         let error = super::pass(&mut writer, &limiter, now).expect_err("the disk is full");
         assert!(time.now().since(began) < STOP_MAX, "{error}");
         timeouts += u32::from(error.source.kind() == io::ErrorKind::TimedOut);
-        // The abandoned thread still has the database open: read it as `snapshot verify` does.
+        // The abandoned thread still has the database open: reads it as `snapshot verify` does.
         let disk = Box::new(SledDisk::read_only(&directory));
         let found = restore_from(disk, &directory).0;
         assert!(content(&found, now) == committed, "{records}: the committed snapshot is damaged");

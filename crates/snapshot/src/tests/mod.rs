@@ -1,4 +1,4 @@
-//! The properties of snapshots, over a disk that fails and a real one.
+//! The properties of snapshots, on a disk that fails and on a real disk.
 
 #[cfg(feature = "mount")]
 mod full_disk;
@@ -46,7 +46,7 @@ fn start(
     restore(Box::new(disk), None, Seed::from_bytes([1; 16]), build, now, |_| {})
 }
 
-/// The limit of the rules with this path.
+/// The limit with this path in the rules.
 fn limit(limiter: &Limiter, path: &str) -> (LimitId, Algorithm) {
     let limits = limiter.rules().limits().to_vec();
     let (id, info) = limits.iter().find(|(_, info)| &*info.identity.path == path).expect("the path is there");
@@ -58,7 +58,7 @@ fn key(number: u64) -> Key {
     Key::from_halves(high, high.rotate_left(31) ^ number)
 }
 
-/// Counts hits without going through a request.
+/// Counts hits without a request.
 fn count(limiter: &Limiter, key: Key, path: &str, hits: u64, now: Timestamp) {
     let (id, algorithm) = limit(limiter, path);
     let mut shard = limiter.store().lock(Store::shard_of(key));
@@ -76,7 +76,7 @@ fn count(limiter: &Limiter, key: Key, path: &str, hits: u64, now: Timestamp) {
     }
 }
 
-/// Every counter: what is used of which limit.
+/// Every counter, with its limit and what is used of it.
 fn content(limiter: &Limiter, now: Timestamp) -> BTreeMap<Key, (String, u64)> {
     let (rules, store) = (limiter.rules(), limiter.store());
     let mut all = BTreeMap::new();
@@ -102,12 +102,12 @@ enum Step {
         hits: u64,
     },
     Pass,
-    /// The disk fails after some writes, if there are so many in the next pass.
+    /// The disk fails after `writes` writes, if the next pass has as many.
     FailingPass {
         writes: u32,
         late: bool,
     },
-    /// The process dies; some of what was not durable is there all the same.
+    /// The process dies. Some of what was not durable has survived.
     Crash {
         kept: u64,
     },
@@ -131,7 +131,7 @@ proptest! {
     fn after_any_failure_and_crash_the_last_committed_snapshot_is_restored(steps in steps()) {
         let (disk, now) = (SimulatedDisk::default(), start_of_time());
         let (mut limiter, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
-        // A failing write of the manifest may or may not have replaced it: then either is right.
+        // A failing write of the manifest may have replaced it or not: both are right then.
         let mut possible = vec![content(&limiter, now)];
         for step in steps {
             match step {
@@ -178,7 +178,7 @@ fn a_pass_writes_changes_and_an_idle_one_nothing() {
     let second = pass(&mut writer, &limiter, now).unwrap();
     assert!(!second.afresh && second.pages <= 10 && second.bytes < first.bytes / 20, "{second:?}");
     assert_eq!(pass(&mut writer, &limiter, now).unwrap(), super::Pass::default());
-    // After a restart too.
+    // Also after a restart.
     let (limiter, mut writer, restored) = start(disk, RULES, now).unwrap();
     assert_eq!(restored.counters, 50_000);
     count(&limiter, key(7), "user", 1, now);
@@ -342,7 +342,7 @@ fn a_snapshot_of_a_newer_format_is_refused_as_such() {
     assert!(matches!(read::find(&mut handle), Err(ReadError::Newer(2))));
 }
 
-/// Found by a fuzzer: memory was allocated for as many shards as the head claimed.
+/// Found by a fuzzer: memory was allocated for the number of shards in the head.
 #[test]
 fn a_head_with_too_many_shards_is_damaged() {
     let head = br#"{"seed":"000102030405060708090a0b0c0d0e0f","shards":18446744073709551615}"#;
@@ -353,7 +353,7 @@ fn a_head_with_too_many_shards_is_damaged() {
     assert!(matches!(restored.err(), Some(RestoreError::Read(ReadError::Damaged(_)))));
 }
 
-/// The disk with the record of this number replaced by what `replacement` seals for its position.
+/// A disk on which the record with this number is replaced by what `replacement` seals for its position.
 fn with_record(number: u64, replacement: impl Fn(Position) -> Vec<u8>) -> SimulatedDisk {
     let (disk, now) = (SimulatedDisk::default(), start_of_time());
     let (before, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
@@ -381,16 +381,16 @@ fn a_counter_of_no_limit_is_damaged() {
     is_damaged(disk, "a counter belongs to no limit");
 }
 
-/// Sealed as another kind, a record with pages was skipped.
+/// If a record with pages was sealed as another kind, it was skipped.
 #[test]
 fn a_snapshot_without_some_of_its_pages_is_damaged() {
     let no_limits = Vec::<u8>::new();
-    // Before the last record, the commit, and that of the limits.
+    // Record 2 is before those of the limits and of the commit.
     let disk = with_record(2, |position| record::seal_json(Kind::Limits, position, &no_limits));
     is_damaged(disk, "some of its pages are missing");
 }
 
-/// A pass that continued the generation would write its records among those that could not be removed.
+/// A pass that continued the generation would mix its records with those that could not be removed.
 #[test]
 fn a_start_that_cannot_remove_an_unfinished_pass_begins_a_new_generation() {
     let (disk, now) = (SimulatedDisk::default(), start_of_time());
@@ -409,7 +409,7 @@ fn a_start_that_cannot_remove_an_unfinished_pass_begins_a_new_generation() {
     assert_eq!(content(&again, now), content(&after, now));
 }
 
-/// The counters of the limit that has the number now were restored under the limit that had it before.
+/// The counters of the limit that has the number now were restored under the limit that had the number before.
 #[test]
 fn a_number_that_another_limit_has_by_now_is_written_as_that_limit() {
     let (disk, now) = (SimulatedDisk::default(), start_of_time());
@@ -440,7 +440,7 @@ fn a_number_that_another_limit_has_by_now_is_written_as_that_limit() {
     assert_eq!(content(&again, now)[&key(7)].0, "second");
 }
 
-/// It was in force again at the third start.
+/// The ban was in force again at the third start.
 #[test]
 fn a_ban_that_the_rules_of_a_restart_do_not_have_is_over_when_later_ones_have_it_again() {
     let with = "domain: d\ndescriptors:\n- key: user\n  rate_limit: {unit: second, requests_per_unit: 1, ban: {after: 1, within: 1m, for: 1h}}\n";

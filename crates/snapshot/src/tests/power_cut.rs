@@ -24,28 +24,27 @@ use tidegate_core::{
     store::{Counter, Seed, Store},
 };
 
-/// Hits of a counter whose record fits no segment.
+/// Hits of a counter whose record fits in no segment.
 const LONG_LOG: u64 = 200_000;
 
-/// Identity of a file. The number alone does not suffice: that of a removed file is used again for a new one.
+/// Identity of a file. The number alone is not enough, as a new file may have the number of a removed one.
 type FileId = (u64, Option<SystemTime>);
 
 fn file_id(metadata: &fs::Metadata) -> FileId {
     (metadata.ino(), metadata.created().ok())
 }
 
-/// The files after a power cut: directories as they were when they were synced last, and files with the content that was
-/// synced last. Calls that sled makes by itself do not count.
+/// The files after a power cut: directories and content as of their last sync. Calls that sled makes by itself do not count.
 #[derive(Clone, Default)]
 struct Durable {
-    /// The files in each directory: name, file, whether it is a directory.
+    /// The files in each directory: name, file, and whether it is a directory.
     names: HashMap<FileId, Vec<(String, FileId, bool)>>,
     content: HashMap<FileId, Vec<u8>>,
     root: Option<FileId>,
 }
 
 impl Durable {
-    /// Writes the files that are durable to another directory.
+    /// Writes the durable files to another directory.
     fn write_to(&self, directory: &Path, of: FileId) {
         fs::create_dir_all(directory).unwrap();
         for (name, file, is_directory) in self.names.get(&of).into_iter().flatten() {
@@ -105,7 +104,7 @@ fn start(directory: &Path, durability: Arc<dyn Durability>, context: &str) -> (L
     (limiter, writer)
 }
 
-/// A power cut could lose the database under a manifest that named it: "record 0 is missing".
+/// A power cut could lose the database to which the manifest referred: "record 0 is missing".
 #[test]
 fn a_power_cut_at_any_moment_leaves_a_committed_snapshot() {
     let (directory, now) = (tempfile::tempdir().unwrap(), start_of_time());
@@ -115,7 +114,7 @@ fn a_power_cut_at_any_moment_leaves_a_committed_snapshot() {
         start(directory.path(), Arc::clone(&recorder) as Arc<dyn Durability>, "an empty directory");
     let mut allowed: Vec<BTreeMap<_, _>> = vec![content(&limiter, now)];
     let mut checked = 0;
-    // The first pass writes everything, as do some of the later ones, when the log has grown.
+    // The first pass writes everything. So do some later passes, when the log has grown.
     for round in 0..8 {
         (0..12_000).for_each(|number| count(&limiter, key(number * 3 + round), "user", 1, now));
         allowed.push(content(&limiter, now));
@@ -139,7 +138,7 @@ fn a_power_cut_at_any_moment_leaves_a_committed_snapshot() {
     println!("{checked} power cuts, a committed snapshot after each");
 }
 
-/// A record that is too long for a segment is in a file of its own, whose name could be lost although the database referred to it.
+/// A record that is too long for a segment has its own file. Its name could be lost although the database referred to it.
 #[test]
 fn a_power_cut_at_any_moment_leaves_a_committed_snapshot_of_long_records() {
     let (directory, now) = (tempfile::tempdir().unwrap(), start_of_time());

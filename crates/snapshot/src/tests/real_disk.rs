@@ -36,7 +36,7 @@ fn a_snapshot_on_a_real_disk_is_restored() {
     }
 }
 
-/// A server that was killed while sled wrote its index could not start again.
+/// If a server was killed while sled wrote its index, it could not start again.
 #[test]
 fn a_partial_index_of_sled_does_not_prevent_a_start() {
     let (directory, now) = (tempfile::tempdir().unwrap(), start_of_time());
@@ -53,8 +53,7 @@ fn a_partial_index_of_sled_does_not_prevent_a_start() {
     }
 }
 
-/// One flipped bit in a file that is not needed made all counters unreadable. sled never syncs it, so that a power cut may leave
-/// it empty.
+/// One flipped bit in an unneeded file made all counters unreadable. sled never syncs the file, so that a power cut may leave it empty.
 #[test]
 fn damaged_settings_of_sled_do_not_matter() {
     let (directory, now) = (tempfile::tempdir().unwrap(), start_of_time());
@@ -73,7 +72,7 @@ fn damaged_settings_of_sled_do_not_matter() {
     }
 }
 
-/// Copies the directory and damages one file: either the start is refused, or the counters are those that were written.
+/// Copies the directory and damages one file. Either the start is refused, or the counters are as written.
 fn damage_is_seen(
     directory: &Path,
     file: &str,
@@ -127,7 +126,7 @@ fn damage_anywhere_in_the_files_is_an_error_or_changes_nothing() {
     for path in files_below(directory.path()) {
         let file = path.strip_prefix(directory.path()).unwrap().to_str().unwrap();
         let bytes = fs::read(&path).unwrap();
-        // Most of a sled file is zeros after the last record.
+        // After the last record, most of a sled file is zeros.
         let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         for _ in 0..60 {
             let (at, bit, cut) = (random(used), random(8), random(used));

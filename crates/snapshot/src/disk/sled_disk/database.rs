@@ -13,13 +13,13 @@ use std::{
 /// The name sled gives to the file with its data.
 pub(super) const DATABASE_FILE: &str = "db";
 
-/// The name sled gives to the file with its settings, none of which differs from its defaults.
+/// The name sled gives to the file with its settings, which are all defaults.
 const CONFIGURATION_FILE: &str = "conf";
 
-/// sled's own cache; the records are read once and written once.
+/// Size of sled's own cache. Records are read once and written once.
 const CACHE_BYTES: u64 = 8 << 20;
 
-/// Wait before trying again to open a database that was closed just now, and number of tries.
+/// Wait before another attempt to open a database that was just closed, and number of attempts.
 const RELEASE_WAIT: Duration = Duration::from_millis(5);
 const RELEASE_WAITS_MAX: u32 = 2000;
 
@@ -30,18 +30,18 @@ pub(super) struct OpenGeneration {
     pub(super) database: sled::Db,
     /// Bytes read and written since it was opened.
     pub(super) passed: usize,
-    /// The file with the data, and what is reserved of it; none before the first write.
+    /// The file with the data, and the space reserved in it. None before the first write.
     pub(super) reserved: Option<(File, Reservation)>,
     /// Bytes of records that sled may not have written yet.
     pub(super) unflushed: u64,
 }
 
 impl OpenGeneration {
-    /// Opens a generation, with room for a record if one is to be written: sled writes as soon as it has made its files.
+    /// Opens a generation. If a record is to be written, reserves room first: sled writes as soon as it has made its files.
     pub(super) fn open(number: u64, path: PathBuf, room: Option<Room>) -> sled::Result<Self> {
         let mut reserved = None;
         if let Some(room) = room {
-            // It holds the secret of the keys, and the data directory may be one that others can read.
+            // It contains the secret of the keys, and others may be able to read the data directory.
             DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
             let file =
                 OpenOptions::new().write(true).create(true).truncate(false).open(path.join(DATABASE_FILE))?;
@@ -53,7 +53,7 @@ impl OpenGeneration {
         Ok(Self { number, path, database, passed: 0, reserved, unflushed: 0 })
     }
 
-    /// Reserves room for records to be appended.
+    /// Reserves room for records that will be appended.
     pub(super) fn reserve(&mut self, room: Room) -> io::Result<()> {
         let (file, reservation) = match &mut self.reserved {
             Some(reserved) => reserved,
@@ -72,8 +72,8 @@ impl OpenGeneration {
     }
 }
 
-/// Opens the database once the process has released the lock of the one that it closed before. No other process has it:
-/// the directory is locked.
+/// Opens the database once the process has released the lock of the database that it closed before. No other process has the lock: the
+/// directory is locked.
 fn open_database(path: &Path) -> sled::Result<sled::Db> {
     let (mut waits_left, mut has_index) = (RELEASE_WAITS_MAX, true);
     loop {
@@ -91,7 +91,7 @@ fn open_database(path: &Path) -> sled::Result<sled::Db> {
     }
 }
 
-/// Removes the index that sled keeps beside its file: it reads that file from the start then.
+/// Removes the index that sled keeps beside its file. sled then reads the file from the start.
 fn remove_index(path: &Path) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
@@ -102,7 +102,7 @@ fn remove_index(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// sled has no error kind for this.
+/// Whether sled could not acquire the lock, for which it has no error kind.
 fn is_locked(error: &io::Error) -> bool {
     error.to_string().contains("could not acquire lock")
 }
@@ -116,13 +116,12 @@ fn try_open_database(path: &Path) -> sled::Result<sled::Db> {
         .path(path)
         .cache_capacity(CACHE_BYTES)
         .mode(sled::Mode::HighThroughput)
-        // Records are made durable by `sync`, all of a pass together.
+        // `sync` makes records durable, all records of a pass together.
         .flush_every_ms(None)
         .open()
 }
 
-/// Makes a panic in sled, and its own kind of error, an I/O error. `InvalidData` means that the files are at fault, not
-/// the disk.
+/// Converts a panic in sled, and sled's own kind of error, into an I/O error. `InvalidData` means that the files are damaged, not the disk.
 pub(super) fn guarded<T>(work: impl FnOnce() -> sled::Result<T>) -> io::Result<T> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(done)) => Ok(done),

@@ -1,21 +1,20 @@
-//! The data directory: a sled database for each generation, and the manifest beside them. The only place that uses
-//! sled.
+//! The data directory: a sled database for each generation, and the manifest beside them. The only module that uses sled.
 //!
-//! sled appends records of about 100 kB in order, and little else is required of it:
+//! sled appends records of about 100 kB in order, and little else is needed of it:
 //!
-//! - It is open only while a snapshot is written or read, and reopened now and then meanwhile: it keeps in memory what
-//!   has passed through it.
-//! - It may panic on a damaged or failing disk. Every call is guarded, so that a panic is an error like others.
-//! - It may wait forever when one of its background writes fails. Space is reserved before it writes, and a
+//! - It is open only while a snapshot is written or read, and is reopened now and then meanwhile, because it keeps in memory what it has
+//!   read or written.
+//! - It may panic on a damaged or failing disk. Every call is guarded, so that a panic becomes an error like others.
+//! - It may wait forever if one of its background writes fails. Space is reserved before it writes, and a
 //!   [`DeadlineDisk`](super::deadline::DeadlineDisk) bounds the time of every write.
-//! - Its `flush` does not make files durable (it calls `sync_file_range`, which does not flush the device's cache, and
-//!   nothing for its blobs). Files and directories are synced here, before the manifest refers to them: blobs and names before the
-//!   database that refers to them.
-//! - It refuses a database beside a damaged `conf`, which has nothing but sled's own defaults, and never syncs it. That file is
-//!   removed before each opening; sled writes it anew.
-//! - It releases its file lock some time after it was closed. Opening waits for that.
-//! - It writes an index file beside its data when it is opened, even to read. A killed process leaves half of one, which
-//!   sled refuses to open with; it is removed then. Where the directory cannot be written to, a copy is read instead.
+//! - Its `flush` does not make files durable: it calls `sync_file_range`, which does not flush the device's cache, and nothing for its
+//!   blobs. Files and directories are synced here before the manifest refers to them, and blobs and names before the database that refers
+//!   to them.
+//! - It refuses a database beside a damaged `conf` and never syncs that file, which only contains sled's defaults. The file is removed
+//!   before each opening, and sled writes it again.
+//! - It releases its file lock some time after it was closed. Opening waits for the release.
+//! - It writes an index file beside its data when it is opened, even for reading. If a process is killed meanwhile, half an index is left,
+//!   with which sled does not open; it is then removed. If the directory cannot be written to, a copy is read instead.
 //! - After an error the database is closed and not written to again; the next snapshot begins a new generation.
 
 mod database;
@@ -39,13 +38,13 @@ use std::{
 
 const MANIFEST: &str = "manifest";
 const GENERATION_PREFIX: &str = "generation-";
-/// The name sled gives to the directory with what is too long for that file's segments, each in a file of its own.
+/// The name sled gives to the directory of records that are too long for its segments. Each is in its own file.
 const BLOBS: &str = "blobs";
 
-/// Bytes that pass through an open database before it is closed to free its memory.
+/// Bytes that are read or written before a database is closed to free its memory.
 const BYTES_UNTIL_REOPENED: usize = 24 << 20;
 
-/// Bytes of records that sled may buffer before it has to write them: a bound on the space to be reserved.
+/// Bytes of records that sled may buffer before it has to write them. Bounds the space to reserve.
 const BYTES_UNTIL_FLUSHED: u64 = 1 << 20;
 
 /// A data directory on a real disk.
@@ -53,16 +52,16 @@ pub(crate) struct SledDisk {
     directory: PathBuf,
     permit: Permit,
     durability: Arc<dyn Durability>,
-    /// Whether the directory must not be written to, not even by sled when it reads.
+    /// Whether nothing may be written to the directory, not even by sled when it reads.
     is_read_only: bool,
     open: Option<OpenGeneration>,
     /// The copy from which a generation is read, if not in place.
     copy: Option<(u64, PrivateCopy)>,
-    /// Whether space is reserved before sled writes; false in the test that shows why.
+    /// Whether space is reserved before sled writes. False in the test that shows why.
     reserves: bool,
-    /// The longest record that each generation is known to have: sled rewrites neighbours together.
+    /// The longest known record of each generation: sled rewrites neighbours together.
     longest: HashMap<u64, u64>,
-    /// Blobs that are durable, by generation. sled never changes one.
+    /// Durable blobs by generation. sled never changes a blob.
     synced_blobs: HashSet<(u64, OsString)>,
 }
 
@@ -82,27 +81,27 @@ impl SledDisk {
         }
     }
 
-    /// A directory that is only read, and not changed by that.
+    /// A directory that is only read. Reading does not change it.
     pub(crate) fn read_only(directory: &Path) -> Self {
         let mut disk = Self::new(directory);
         disk.is_read_only = true;
         disk
     }
 
-    /// Replaces the manifest with this permit only.
+    /// Sets the permit that replacing the manifest needs.
     pub(crate) fn with_permit(mut self, permit: Permit) -> Self {
         self.permit = permit;
         self
     }
 
-    /// Makes files durable by these calls.
+    /// Sets the calls that make files durable.
     #[cfg(test)]
     pub(crate) fn with_durability(mut self, durability: Arc<dyn Durability>) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Lets sled find out by itself that the disk is full.
+    /// Reserves no space: sled itself finds that the disk is full.
     #[cfg(all(test, feature = "mount"))]
     pub(crate) fn without_reservations(mut self) -> Self {
         self.reserves = false;
@@ -113,8 +112,8 @@ impl SledDisk {
         self.directory.join(format!("{GENERATION_PREFIX}{generation}"))
     }
 
-    /// Does something with the database of the generation, opened at `path`, with room for a record of `record_bytes` if
-    /// there is one to be written. After an error it is closed.
+    /// Calls `work` with the database of the generation, opened at `path`, with room for a record of `record_bytes` if one is to be
+    /// written. After an error, closes the database.
     fn with<T>(
         &mut self,
         generation: u64,
@@ -163,7 +162,7 @@ impl SledDisk {
         Ok(record)
     }
 
-    /// The path of a copy of the generation, made now if there is none.
+    /// The path of a copy of the generation. Makes the copy if there is none.
     fn copy_of(&mut self, generation: u64) -> Result<PathBuf, DiskError> {
         if self.copy.as_ref().is_none_or(|(number, _)| *number != generation) {
             self.close_database();
@@ -178,7 +177,7 @@ impl SledDisk {
 
     fn close_database(&mut self) {
         let Some(OpenGeneration { database, reserved, .. }) = self.open.take() else { return };
-        // Committed records are durable already.
+        // Committed records are already durable.
         let _ = guarded(|| {
             drop(database);
             Ok(())
@@ -229,7 +228,7 @@ impl Disk for SledDisk {
         self.longest.remove(&generation);
         self.synced_blobs.retain(|(number, _)| *number != generation);
         let path = self.path_of(generation);
-        // An abandoned thread may keep the file open: its space is freed all the same.
+        // An abandoned thread may keep the file open: truncating frees its space anyway.
         if let Ok(file) = OpenOptions::new().write(true).open(path.join(DATABASE_FILE)) {
             let _ = file.set_len(0);
         }
@@ -295,12 +294,12 @@ impl Disk for SledDisk {
         let (durability, mut synced) = (Arc::clone(&self.durability), std::mem::take(&mut self.synced_blobs));
         let (_, synced) = self.with(generation, path, "flush", None, |open| {
             open.flush()?;
-            // Nothing is being written: sled writes no more than it was given.
+            // Nothing is being written: sled writes only what it was given.
             if let Some((file, reservation)) = &mut open.reserved {
                 reservation.release(file)?;
             }
-            // What the database refers to, and the names that lead to it, before the database: a file system may keep its
-            // content and lose names that are newer.
+            // Blobs and their names first, then the database that refers to them: a file system may keep the content of the database and
+            // lose newer names.
             let blobs = open.path.join(BLOBS);
             for entry in fs::read_dir(&blobs)? {
                 let name = entry?.file_name();
