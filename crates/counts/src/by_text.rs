@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Counts by text. Each thread counts in a map of its own, under a lock that only readers contend for. The number of texts of a map is
-/// bounded; further texts share one.
+/// bounded; further texts share a count.
 pub struct CountsByText<C> {
     texts_max: usize,
     threads: PerThread<Mutex<TextMap<C>>>,

@@ -1,4 +1,4 @@
-//! When an event of a kind was last logged.
+//! Times at which events of each kind were last logged.
 
 use crate::Label;
 use std::{fmt, sync::atomic::Ordering::Relaxed, time::Duration};

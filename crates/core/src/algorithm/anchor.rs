@@ -1,4 +1,4 @@
-//! Where the periods of a calendar begin: a billing day, a day of the week, a time of the day.
+//! Beginnings of the periods of a calendar: a billing day, a day of the week, a time of the day.
 
 use super::{Period, StoredBytes, StoredNumbers};
 use std::fmt;
@@ -111,7 +111,7 @@ impl Anchor {
         if of_entry { Some(Self::OF_ENTRY) } else { Self::valid(period, month, day, minute) }
     }
 
-    /// As rule files have it.
+    /// The anchor as rule files have it.
     pub fn text(self, period: Period) -> impl fmt::Display {
         fmt::from_fn(move |f| {
             let (hour, minute) = self.time();

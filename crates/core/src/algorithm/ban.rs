@@ -14,7 +14,7 @@ use crate::limit::{Reset, Timestamp, Window};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use std::{fmt, time::Duration};
 
-/// When a key is banned, and for how long.
+/// Conditions and length of a ban.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Ban {
     /// Number of denials, with the last of which a ban begins.

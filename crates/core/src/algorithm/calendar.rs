@@ -123,7 +123,7 @@ impl Calendar {
         self.period
     }
 
-    /// Where they begin.
+    /// The anchor at which they begin.
     pub const fn anchor(&self) -> Anchor {
         self.anchor
     }

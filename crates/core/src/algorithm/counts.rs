@@ -12,7 +12,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Hits of sub-windows, oldest first, the last of them in the sub-window `number`; none if no precision has so many.
+    /// Hits of sub-windows, oldest first, up to the sub-window `number`; none if no precision has so many.
     pub fn new(number: u64, hits: Box<[u32]>) -> Option<Self> {
         (2..=usize::from(u8::MAX) + 1).contains(&hits.len()).then_some(Self { number, hits })
     }

@@ -30,7 +30,7 @@ pub(super) trait Facts: Sized {
     /// How used hits become free again.
     fn freeing(&self) -> Freeing;
 
-    /// Whether a state of the other's means the same under this one: only the number admitted differs.
+    /// Whether a state of the other algorithm means the same under this one: only the number admitted differs.
     fn reads_as(&self, other: &Self) -> bool;
 
     /// See [`Algorithm::with_requests`](super::Algorithm::with_requests).

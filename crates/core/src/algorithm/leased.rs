@@ -333,7 +333,7 @@ mod tests {
         let state = with_quota(&bucket, 40, 6_000, at(11_000), at(1_000));
         assert_eq!(bucket.remaining(&state, at(1_000)), 60);
         let taken = bucket.add(state, 60, at(1_000));
-        // Of ten that drain in a second, clients may have spent six.
+        // Clients may have spent six of the ten that drain in a second.
         assert_eq!(bucket.remaining(&taken, at(2_000)), 4);
         assert_eq!(bucket.remaining(&taken, at(10_999)), 39);
         assert_eq!(bucket.used(&taken, at(11_000)), 60);

@@ -107,7 +107,7 @@ impl Rate {
         Taken::Admitted(Standing {
             state: words_of(dry),
             expires: dries,
-            // Each hit adds its whole weight, so that as many fewer remain.
+            // Each hit adds its whole weight: that many fewer remain.
             remaining: remaining - hits,
             until_full: dries.since(now),
         })
@@ -181,7 +181,7 @@ fn words_of(dry: u128) -> [u64; 2] {
     [dry as u64, (dry >> 64) as u64]
 }
 
-/// A rate in lowest terms as a shared store has it: `hits` in every `micros` microseconds. A level there is whole microseconds, and parts of one.
+/// A rate in lowest terms in a shared store: `hits` in every `micros` microseconds. A level there is whole microseconds and parts of one.
 #[derive(Clone, Copy)]
 pub(super) struct MicroRate {
     hits: u64,

@@ -313,7 +313,7 @@ impl Algorithm {
         each!(self, algorithm => algorithm.until_full(state, now))
     }
 
-    /// Reads a leased state, or one with reservations, as hits of this moment.
+    /// Reads a state with leases or reservations as hits of this moment.
     #[cold]
     #[inline(never)]
     fn seen<R>(&self, state: &State, now: Timestamp, read: impl FnOnce(&Self, &State, Timestamp) -> R) -> R {
@@ -342,7 +342,7 @@ impl Algorithm {
         }
     }
 
-    /// The time from which on the state is equivalent to the empty one, and may be dropped.
+    /// The time from which on the state is equivalent to the empty state, and may be dropped.
     #[inline]
     pub fn expires(&self, state: &State) -> Timestamp {
         if let State::Leased(leased) = state {
@@ -381,7 +381,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether a state of the other's means the same under this one: only the number admitted differs.
+    /// Whether a state of the other algorithm means the same under this one: only the number admitted differs.
     pub fn reads_as(&self, other: &Self) -> bool {
         for_all!(reads_as!(self, other))
     }

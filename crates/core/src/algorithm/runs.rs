@@ -4,7 +4,7 @@
 //! lowest bit of each integer distinguishes the two, so that runs can be read from either end. Hits a millisecond
 //! apart take 3 bytes, a second apart 5, ten years apart 9; the number of hits of an instant takes at most 5 more.
 //!
-//! Invariants: instants ascend, none is more than a longest window after the one before it; `total` is the sum of the
+//! Invariants: instants ascend, each at most a longest window after the instant before; `total` is the sum of the
 //! runs' hits; the bytes are whole runs.
 
 use crate::limit::Window;

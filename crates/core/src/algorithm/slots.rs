@@ -117,7 +117,7 @@ impl PartialEq for Slots {
 impl Eq for Slots {}
 
 impl Slots {
-    /// Without slots, with room for so many narrow ones.
+    /// Without slots, with room for so many narrow slots.
     fn with_room(slots: usize) -> Self {
         let mut words = Vec::with_capacity(FIRST + 2 * slots);
         words.resize(FIRST, 0);

@@ -229,7 +229,7 @@ pub struct Reservation {
     pub id: u64,
     /// The estimate; at least 1.
     pub hits: u32,
-    /// From this moment on it is not open: its end did not arrive.
+    /// The moment from which on it is not open, because its end did not arrive.
     pub deadline: Timestamp,
     /// Whether its hits are returned then; else they stay counted.
     pub returns: bool,

@@ -92,7 +92,7 @@ impl Timetable {
     /// The most hours of a timetable.
     pub const HOURS_MAX: usize = 32;
 
-    /// These hours, as clocks in the place show them; [`Self::HOURS_MAX`] at most, further ones do not count.
+    /// These hours, as clocks in the place show them; further hours than [`Self::HOURS_MAX`] do not count.
     pub fn new(zone: Zone, hours: impl IntoIterator<Item = Hours>) -> Self {
         let hours: Box<[Hours]> = hours.into_iter().take(Self::HOURS_MAX).collect();
         let mut week = [None; MINUTES_PER_WEEK as usize];

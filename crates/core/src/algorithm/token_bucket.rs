@@ -1,4 +1,4 @@
-//! The token bucket: up to `size` tokens, of which each hit takes one, refilled at a rate.
+//! The token bucket: up to `size` tokens, refilled at a rate; each hit takes one.
 //!
 //! The state counts missing tokens. They are refilled one by one, each as soon as its share of the interval has passed
 //! (greedy), or all of an interval's at once, at its end. Bursts are up to `size`; in any stretch of time, no more hits are

@@ -100,7 +100,7 @@ impl<R: Readings> Clock for SystemClock<R> {
     }
 
     fn follow(&self) -> Option<Correction> {
-        // Steering is whole after each step, also where a panic ended one.
+        // Steering is whole after each step, even if a panic ended a step.
         let mut steering = self.steering.lock().unwrap_or_else(PoisonError::into_inner);
         let (course, correction) = steering.steer(self.readings.monotonic(), self.readings.wall())?;
         self.course.store(course);

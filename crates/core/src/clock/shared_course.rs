@@ -1,4 +1,4 @@
-//! A course that many threads read and one replaces: a sequence lock over atomics, so that reading writes nothing shared.
+//! A course that many threads read and one thread replaces: a sequence lock over atomics, so that reading writes nothing shared.
 
 use super::course::Course;
 use std::sync::atomic::{AtomicU64, Ordering, fence};

@@ -35,7 +35,7 @@ pub struct LimitId(pub u32);
 pub struct SeriesId {
     /// Dense number; at most the configured maximum of series.
     pub number: u32,
-    /// How many names had the number before this one.
+    /// Number of names that had the number before this name.
     pub use_number: u32,
 }
 

@@ -74,9 +74,9 @@ pub struct Request<'a> {
 /// The numbers of hits as a client sent them, which [`Hits`] does not distinguish.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SentHits {
-    /// Of the request; 0 if it has none.
+    /// The number of the request; 0 if it has none.
     pub of_request: u32,
-    /// Of each descriptor.
+    /// The number of each descriptor, if it has one.
     pub of_descriptors: Vec<Option<u64>>,
 }
 

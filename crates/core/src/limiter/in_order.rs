@@ -1,7 +1,7 @@
 //! Decisions as the reference server makes them: it charges the counters of a request one descriptor after another.
 //!
 //! Applies to limits that the reference server has too ([`RuleLimit::is_joined`](crate::rules::RuleLimit::is_joined)). All of their charges
-//! are counted, whatever the verdict, so no charge depends on a later one.
+//! are counted, whatever the verdict, so no charge depends on a later charge.
 
 use super::{
     counters::Counters,

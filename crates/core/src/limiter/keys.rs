@@ -16,9 +16,9 @@ use std::{borrow::Cow, collections::HashMap, num::NonZeroU32, sync::Arc};
 /// The secrets of keys.
 #[derive(Clone)]
 pub(super) struct Seeds {
-    /// Of counters in this process.
+    /// The secret of counters in this process.
     pub(super) local: Seed,
-    /// Of counters in a shared store.
+    /// The secret of counters in a shared store.
     pub(super) shared: Seed,
 }
 
@@ -251,7 +251,7 @@ fn of_entry<'s, 'r>(shared: &'s [SharedValue<'r>], index: usize) -> Option<&'s S
     shared.iter().find(|shared| shared.entry as usize == index)
 }
 
-/// A pattern is hashed differently from a value: the value `a*` of another rule must differ from the pattern `a*` of this one. The number
+/// A pattern is hashed differently from a value: the value `a*` of another rule must differ from the pattern `a*` of this rule. The number
 /// hashed before a pattern is u64::MAX or a little less, which no text has as its length.
 #[inline]
 fn add_form(fingerprint: &mut Fingerprint, form: SharedForm, text: &str) {

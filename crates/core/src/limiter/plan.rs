@@ -393,7 +393,7 @@ impl<'r> Plan<'r> {
         Reached::Conditional(limits)
     }
 
-    /// Puts the limits that schedules have at this time instead of the declared ones.
+    /// Replaces the declared limits by those that their schedules have at this time.
     #[cold]
     fn apply_schedules(&mut self, now: Timestamp) {
         for charge in &mut self.charges {

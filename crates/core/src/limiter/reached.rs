@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 /// The rule that a descriptor matched.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Reached<'r> {
-    /// No rule, or one without a limit.
+    /// No rule, or a rule without a limit.
     Nothing,
     /// A rule with `unlimited: true`.
     Unlimited(&'r Rule),

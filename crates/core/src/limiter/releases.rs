@@ -220,12 +220,12 @@ impl Limiter {
         Some(NamedChange { number, is_held: matches!(ended, Ended::Reserved(_)) })
     }
 
-    /// What became of reservations so far.
+    /// Numbers of what became of reservations so far.
     pub fn reservation_counts(&self) -> ReservationCounts {
         self.slots.reservations.counts()
     }
 
-    /// What became of slots so far.
+    /// Numbers of what became of slots so far.
     pub fn slot_counts(&self) -> SlotCounts {
         self.slots.counts()
     }

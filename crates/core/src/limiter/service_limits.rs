@@ -19,9 +19,9 @@ use std::time::Duration;
 pub enum ListedLimits {
     /// None.
     None,
-    /// Those that can deny.
+    /// Limits that can deny.
     Enforced,
-    /// Those of shadow rules too, for operators.
+    /// Limits of shadow rules too, for operators.
     All,
 }
 

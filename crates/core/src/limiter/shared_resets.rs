@@ -1,7 +1,7 @@
 //! Resets of rules and domains whose counters are in a shared store.
 //!
 //! The store has no list of a rule's counters. The time of a reset is therefore a part of their keys: all servers that share the
-//! store count in new keys from then on, and the former ones expire.
+//! store count in new keys from then on, and the former counters expire.
 
 use std::collections::BTreeMap;
 

@@ -72,7 +72,7 @@ pub struct SlotRelease {
     pub reserved: SmallVec<[(u16, Key); 1]>,
 }
 
-/// What a ticket names in a shared store, to be renewed there.
+/// Slots and reservations that a ticket names in a shared store, to be renewed there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredRenewal {
     pub(super) ticket: Ticket,

@@ -7,11 +7,11 @@ use std::time::Duration;
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A limit whose window, or time to fill a bucket, is at least so many nanoseconds is divided by slices of the hits that are left. A
-/// shorter one is divided by rates: hits that others spend would be known too late.
+/// limit with a shorter window is divided by rates: hits that others spend would be known too late.
 pub const SLICED_FROM: u128 = Duration::from_secs(600).as_nanos();
 
-/// Windows of fewer hits than this are divided by slices from a shorter time on. By rates, a client has few tokens and loses much by chance:
-/// in simulation ten clients admit half as much of 100 requests in 30 s as by slices, and as much of 1,000 requests in 60 s.
+/// Windows of fewer hits than this are divided by slices from a shorter time on. By rates, a client has few tokens and loses much to
+/// chance: in simulation ten clients admit half as much of 100 requests in 30 s as by slices, and as much of 1,000 requests in 60 s.
 const FEW_HITS: u64 = 1_000;
 const FEW_HITS_SLICED_FROM: u128 = Duration::from_secs(30).as_nanos();
 

@@ -118,10 +118,10 @@ fn is_v4(address: Ipv6Addr) -> bool {
 /// bits at a time, for which the search has no branches.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NetworkMap {
-    /// First IPv4 addresses of ranges; the first one is 0.
+    /// First IPv4 addresses of ranges; the first is 0.
     v4: Box<[u32]>,
     v4_numbers: Box<[u32]>,
-    /// First IPv6 addresses of ranges, the upper and the lower half; the first one is 0.
+    /// First IPv6 addresses of ranges, the upper and the lower half; the first is 0.
     high: Box<[u64]>,
     low: Box<[u64]>,
     numbers: Box<[u32]>,

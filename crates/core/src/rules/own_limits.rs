@@ -14,7 +14,7 @@ use crate::{
 };
 use std::{fmt, sync::Arc};
 
-/// How limits that requests bring along count.
+/// Settings of limits that requests bring along: how they count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OwnLimitSettings {
     pub(super) algorithm: OwnAlgorithm,

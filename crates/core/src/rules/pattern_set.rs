@@ -32,15 +32,15 @@ pub(super) struct PatternSet {
     automaton: AhoCorasick,
     /// The node to which a literal of the automaton leads from another node.
     steps: HashMap<(Node, u32, Place), Node, FixedState>,
-    /// The same by literal.
+    /// The same steps, by literal.
     steps_of: Box<[StepsOf]>,
     nodes: Box<[NodeOfSet]>,
 }
 
-/// The steps of a literal: from which node, where it has to be, to which node.
+/// The steps of a literal: the node before it, the place where it has to be, and the node after it.
 type StepsOf = SmallVec<[(Node, Place, Node); 1]>;
 
-/// What is known of a node.
+/// Facts about a node.
 #[derive(Clone, Default, Debug)]
 struct NodeOfSet {
     /// The patterns that end there.
@@ -54,7 +54,7 @@ type Node = u32;
 
 const ROOT: Node = 0;
 
-/// Where in a text a literal has to be.
+/// Place in a text where a literal has to be.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Place {
     Start,
@@ -156,7 +156,7 @@ impl PatternSet {
         ControlFlow::Continue(())
     }
 
-    /// Whether to look at the steps of a literal, which are no more than the open nodes, instead of at these.
+    /// Whether to go through the steps of a literal, which are no more than the open nodes, instead of through these.
     fn looks_by_literal(&self, walk: &Walk, literal: PatternID) -> bool {
         self.steps_of[literal].len() <= walk.open.len()
     }

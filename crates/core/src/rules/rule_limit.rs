@@ -32,7 +32,7 @@ pub struct KeyPrefix {
 /// One limit of a rule. A rule may have several; all must admit.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RuleLimit {
-    /// Which limit a counter belongs to.
+    /// Names the limit in its counters.
     pub id: LimitId,
     /// Part of the counter's key: distinguishes the limits of one rule. Made of the limit's name, so that the limits beside it do not
     /// matter. Without a name, it is 0 for the only such limit of a rule, and made of the window if there are several.
@@ -236,7 +236,7 @@ impl RuleLimit {
         })
     }
 
-    /// When it bans a key.
+    /// Its ban of keys, if it has one.
     pub fn ban(&self) -> Option<Ban> {
         match self.ban.as_ref()?.algorithm {
             Algorithm::Ban(ban) => Some(ban),
@@ -315,7 +315,7 @@ impl LimitSchedule {
         &self.limits
     }
 
-    /// When its limits apply.
+    /// The times at which its limits apply.
     pub fn timetable(&self) -> &Timetable {
         &self.timetable
     }

@@ -61,7 +61,7 @@ impl<V> From<HashMap<SmolStr, V, FixedState>> for TextMap<V> {
 }
 
 impl<V> FromIterator<(SmolStr, V)> for TextMap<V> {
-    /// Texts are expected to differ; of two equal ones either may be found.
+    /// Texts are expected to differ; of two equal texts either may be found.
     fn from_iter<I: IntoIterator<Item = (SmolStr, V)>>(pairs: I) -> Self {
         Self::from(pairs.into_iter().collect::<HashMap<_, _, _>>())
     }

@@ -70,12 +70,12 @@ impl RuleSet {
     }
 }
 
-/// What a name or a path of a rule stands for.
+/// The rules that a name or a path stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NamedRules {
     /// The paths of these rules; at least one.
     Paths(Vec<String>),
-    /// Nothing; the name or path that it most likely stands for, if one is close enough.
+    /// No rule; the name or path that it most likely stands for, if any is close enough.
     Unknown(Option<String>),
 }
 

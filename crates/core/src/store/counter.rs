@@ -83,7 +83,7 @@ impl Counter {
         }
     }
 
-    /// Takes the state out, to be changed and set again; leaves the empty one.
+    /// Takes the state out, to be changed and set again; leaves the empty state.
     #[inline]
     pub fn take_state(&mut self) -> State {
         match &mut self.0 {
@@ -131,7 +131,7 @@ impl Counter {
         }
     }
 
-    /// Makes it a counter of a state that was in a box, or is to be in one.
+    /// Makes it a counter of a state that was in a box, or will be.
     fn set_boxed(&mut self, new: State, limit: LimitId, expires: Timestamp) {
         match (&mut self.0, new) {
             (Kept::Boxed { state, limit: of_state, expires_secs }, new) if new.is_boxed() => {

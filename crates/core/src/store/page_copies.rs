@@ -44,7 +44,7 @@ impl PageKeys {
     }
 }
 
-/// Which pages to copy.
+/// The pages to copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
     /// Every page.

@@ -5,7 +5,7 @@ use super::{Counter, Key, Shard, Store, table::Place};
 /// Counters that were removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Removed {
-    /// How many there were.
+    /// Their number.
     pub counters: usize,
     /// The number of the removal among those of decisions: see [`Store::next_number`].
     pub number: u64,

@@ -43,7 +43,7 @@ impl Shard {
         self.counters.get_mut(place)
     }
 
-    /// Adds a counter for a key that has none, made under the store's secret; returns how many expired ones made room.
+    /// Adds a counter for a key that has none, made under the store's secret; returns how many expired counters made room.
     pub fn insert(&mut self, key: Key, counter: Counter, now: Timestamp) -> usize {
         self.insert_foreign(key, counter, now).expect("keys made under a secret are spread")
     }

@@ -1,7 +1,7 @@
 //! The locks, atomics and swapped pointers of a decision: all are imported from here.
 //!
 //! With the feature `model` they are those of `shuttle`, which runs the store, the rules and the limiter under schedules of its
-//! choice; `tests/model` has the properties that must hold under all of them. Without it they are the real ones, re-exported.
+//! choice; `tests/model` has the properties that must hold under all of them. Without it they are the real locks and atomics, re-exported.
 
 #[cfg(feature = "model")]
 mod model;

@@ -1,6 +1,6 @@
 //! The same names over `shuttle`, which may switch threads at each of these calls.
 //!
-//! A lock is not poisoned by a panic here, as the real ones are not: the model ends with the first panic anyway.
+//! A lock is not poisoned by a panic here, as real locks are not: the model ends with the first panic anyway.
 
 #![expect(missing_docs, reason = "the names and their contracts are those of parking_lot and arc-swap")]
 

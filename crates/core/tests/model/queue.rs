@@ -12,7 +12,7 @@ use tidegate_core::{
 /// 15 November 2023. Time stands still: only the order of events differs.
 const NOW: Timestamp = Timestamp::from_nanos(1_700_006_400_000_000_000);
 
-/// One a second and one at once, for each value.
+/// One hit a second and one at once, for each value.
 const RULES: &str = "
 domain: d
 descriptors:

@@ -48,7 +48,7 @@ pub enum Released {
     Unknown,
 }
 
-/// One hold has one part in so many of the weight of [`Slots::mean_hold_nanos`].
+/// Each hold has a weight of one in this many in [`Slots::mean_hold_nanos`].
 const MEAN_OF: u64 = 8;
 
 impl Concurrency {

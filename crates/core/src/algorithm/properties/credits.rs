@@ -13,7 +13,7 @@ fn held() -> impl Strategy<Value = (u64, f64)> {
 }
 
 proptest! {
-    /// Of a caller that is alone: neither requests nor reports arrive.
+    /// For a caller that is alone: neither requests nor reports arrive.
     #[test]
     fn the_wait_beside_credits_and_quota_is_never_too_short(
         case in case(), events in events(), hits in 1..12u64, passed in 0.0..1.0f64,

@@ -85,7 +85,7 @@ proptest! {
         let is_counted_one_by_one = counter.remaining(counter.now) >= hits;
         counter.apply(Event::Charge(hits));
         counter.apply(Event::GiveBack(hits));
-        // Of a log's hits beyond the limit, no more than their number and their newest instant is kept.
+        // A log keeps only the number and the newest instant of hits beyond the limit.
         if is_counted_one_by_one || !matches!(counter.case.algorithm, Algorithm::SlidingLog(_)) {
             prop_assert_eq!((counter.used(counter.now), counter.until_admits(1), counter.until_full()), before);
         }
@@ -162,7 +162,7 @@ proptest! {
         prop_assume!(is_known);
         let now = Timestamp::from_nanos(counter.now);
         let used = counter.used(counter.now);
-        // Sub-windows of one length keep their counts, of which the share that is overlooked follows the limit.
+        // Sub-windows of one length keep their counts, and the share that is overlooked follows the limit.
         let keeps_counts = to.algorithm.reads_as(&from.algorithm);
         let is_overlooked = keeps_counts && matches!(to.algorithm, Algorithm::SubWindows(_));
         counter.state = to.algorithm.take_over(&from.algorithm, counter.state, now);
@@ -302,7 +302,7 @@ proptest! {
     }
 }
 
-/// Bytes of which many are the last of an integer.
+/// Bytes, many of them the last of an integer.
 fn stored() -> impl Strategy<Value = u8> {
     prop_oneof![2 => 0..8u8, 1 => any::<u8>()]
 }

@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 pub(super) enum Drain {
     /// At a rate: in the parts of [`Rate`].
     Greedy(Rate),
-    /// By intervals: in hits. The clock shows those that drained since the epoch.
+    /// By intervals: in hits. The clock shows the hits drained since the epoch.
     Intervals { tokens: NonZeroU32, interval: Window },
 }
 

@@ -51,7 +51,7 @@ pub enum Ended {
 
 impl Reserved {
     /// Combines the states without and with open reservations, and these in the order of their starts, each with its place. None without
-    /// any reservation, or if a state is not a plain one.
+    /// any reservation, or if a state is not plain.
     pub fn from_parts(
         settled: State,
         seen: State,

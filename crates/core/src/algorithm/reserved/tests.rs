@@ -355,7 +355,7 @@ fn a_window_from_the_first_hit_moves_although_a_later_estimate_was_returned_at_i
     assert_eq!((algorithm.used(&state, at(6)), algorithm.until_full(&state, at(6)).as_millis()), (3, 8));
 }
 
-/// The second window was forgotten once it was empty, and the next change counted an estimate of the first one as a window of its own.
+/// The second window was forgotten once it was empty, and the next change counted an estimate of the first as a window of its own.
 #[test]
 fn hits_of_a_window_from_the_first_hit_do_not_count_again_when_the_next_one_becomes_empty() {
     let algorithm = from_first_hit();

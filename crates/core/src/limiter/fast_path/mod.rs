@@ -27,7 +27,7 @@ use crate::{
 /// Up to this many counters are in a near cache without prefetching.
 const NEAR_COUNTERS: usize = if cfg!(test) { 8 } else { 8 * 1024 };
 
-/// Whether the fast path may take a request with these descriptors, as far as known without their rules.
+/// Whether the fast path may take a request with these descriptors, before their rules are known.
 #[inline]
 pub(super) fn may_take(descriptors: &[Descriptor<'_>], domain: &DomainRules) -> bool {
     descriptors.len() <= DESCRIPTORS_MAX

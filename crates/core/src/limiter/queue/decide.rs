@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //!
-//! - A queued request is charged like an admitted one: as a whole, on arrival. Later requests are behind it.
+//! - A queued request is charged like an admitted request: as a whole, on arrival. Later requests are behind it.
 //! - It is queued only if every limit that does not admit it now will, and is released when the last of them does.
 //! - When it is cancelled, its hits are given back wherever they still count, and the requests behind it advance. Only
 //!   `charge: always` keeps the hits. Hits that it gave back itself stay given back.

@@ -266,7 +266,7 @@ impl Queues {
         self.advance_from(0, key, hits, woken);
     }
 
-    /// Advances the requests that arrived after this one: `hits` of it were given back in a counter.
+    /// Advances the requests that arrived after this request, because `hits` of it were given back in a counter.
     pub(super) fn advance_behind(
         &mut self,
         position: &QueuePosition,

@@ -1,4 +1,4 @@
-//! How the places for queued requests are divided.
+//! Division of the places for queued requests.
 //!
 //! A sender that fills them leaves some to others, in steps: one key leaves half of the places to other keys; all keys of one limit leave a
 //! quarter to keys of the limit that have none, and an eighth to other limits. The others divide their part likewise (Choudhury and Hahne's
@@ -11,9 +11,9 @@ use std::hash::Hash;
 /// Numbers of requests, before another request is queued.
 #[derive(Clone, Copy)]
 pub(super) struct Places {
-    /// Of its key.
+    /// Requests of its key.
     pub(super) of_key: usize,
-    /// Of all keys of its limit.
+    /// Requests of all keys of its limit.
     pub(super) of_limit: usize,
     /// The number of free places.
     pub(super) free: usize,

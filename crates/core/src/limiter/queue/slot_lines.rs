@@ -5,7 +5,7 @@
 //!
 //! - a request never takes slots of a counter while an earlier request waits in its line, however many hits that request needs;
 //! - a request waits in no line of a counter that had room for it when last decided, and so delays no other request there;
-//! - when slots of a counter are released, or the first request of its line leaves it, the first in the line is called;
+//! - when slots of a counter are released, or the first request of its line leaves it, the first request in the line is called;
 //! - no more than `requests_max` requests wait, and no more hits in a line than its rule allows;
 //! - a line has at most one request more than there are free places, and the lines of a limit leave some for other limits: see [`Places`].
 //!

@@ -1,4 +1,4 @@
-//! Decisions over counters that a shared store holds: the charges that the store is to evaluate, and the decision from the states that it returns.
+//! Decisions over counters in a shared store: the charges for the store to evaluate, and the decision from the states that it returns.
 //!
 //! The store reads the counters of a request, evaluates, and charges all or none, at one moment of its own clock. It returns
 //! that moment and the states that it read; from these the same steps as for local counters yield the same verdict, and the
@@ -348,7 +348,7 @@ impl Pinned<'_> {
     }
 }
 
-/// Whether a descriptor of the request has a limit with shared counters, or names a slot or a reservation of one.
+/// Whether a descriptor of the request has a limit with shared counters, or names a slot or a reservation of such a limit.
 fn has_shared_counters(domain: &DomainRules, request: &Request<'_>) -> bool {
     if domain.has_slots() && request.descriptors().iter().any(ticket::names_stored_ticket) {
         return true;

@@ -59,7 +59,7 @@ descriptors:
     rate_limit: { unit: second, requests_per_unit: 2, algorithm: fixed_window, charge: always }
 ";
     let scenarios: [&[(u64, &str)]; 2] = [
-        // A peek at a new counter beside the expired one.
+        // A peek at a new counter beside the expired counter.
         &[(0, "user=a; plan=p"), (2_000, "user=b ?; user=a")],
         // The counter of a ban beside it.
         &[(0, "always=a; plan=p"), (2_000, "always=a; plan=p")],

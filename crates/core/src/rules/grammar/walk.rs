@@ -49,7 +49,7 @@ pub(super) struct KeyAbove {
 pub(super) struct ShownValues {
     /// Entries on the path.
     entries: u32,
-    /// By entry, the first one in the lowest bit.
+    /// A bit for each entry, the first in the lowest bit.
     pub(super) mask: u64,
 }
 

@@ -8,7 +8,7 @@
 //! decision has just written under the new rules.
 //!
 //! Numbers are collected: see [`LimitTable::collect`]. After each collection the table holds the limits of rule sets
-//! that are alive and those of live counters; it may grow to twice that before the next one is due.
+//! that are alive and those of live counters; it may grow to twice that before the next collection is due.
 
 use super::{
     limit_name::LimitName,
@@ -44,7 +44,7 @@ impl fmt::Display for LimitIdentity {
 /// The limit that a [`LimitId`] refers to.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct LimitInfo {
-    /// Which limit.
+    /// Identity of the limit.
     pub identity: LimitIdentity,
     /// Its algorithm, present or last. For limits sent with requests it admits nothing: the number is in the request, and the
     /// meaning of a counter depends on the window alone.
@@ -84,7 +84,7 @@ struct Numbered {
     info: Option<Arc<LimitInfo>>,
     /// The collection before which it was last registered.
     registered: u64,
-    /// Number of limits that the number referred to before this one.
+    /// Number of limits that the number referred to before this limit.
     reuses: u32,
 }
 
@@ -130,7 +130,7 @@ impl Registrar {
         Self { table, used: Vec::new(), beside: Vec::new(), series_max, bans }
     }
 
-    /// The epoch of the ban of this identity: the present epoch of a ban in force, else one that no earlier ban had.
+    /// The epoch of the ban of this identity: the present epoch of a ban in force, else an epoch that no earlier ban had.
     pub(super) fn epoch_of_ban(&self, identity: &LimitIdentity) -> u32 {
         self.bans.get(identity).copied().unwrap_or(0)
     }
@@ -157,7 +157,7 @@ impl Registrar {
 /// The numbers of one limit of a rule set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LimitNumbers {
-    /// Which limit a counter belongs to.
+    /// Names the limit in its counters.
     pub id: LimitId,
     /// Its index among the limits of the rule set: dense, and not stable across reloads.
     pub index: u32,
@@ -226,7 +226,7 @@ impl LimitTable {
         epochs
     }
 
-    /// Every series of a name, those of names that no rule has any more too until they are reused.
+    /// Every series of a name. Those of names that no rule has any more stay until they are reused.
     pub fn series(&self) -> Vec<(SeriesId, Arc<LimitName>)> {
         self.0.series.read().named()
     }
@@ -249,7 +249,7 @@ impl LimitTable {
         PinnedLimits { table: self, _pinned: self.0.pinned.lock() }
     }
 
-    /// Whether the table has grown enough since the last collection for another one.
+    /// Whether the table has grown enough since the last collection for another collection.
     pub fn is_collection_due(&self) -> bool {
         let known = self.0.known.read();
         known.ids.len() > known.due_at.max(COLLECTION_MIN)

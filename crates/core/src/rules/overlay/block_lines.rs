@@ -15,7 +15,7 @@ enum BlockLine<'l> {
     Entry(&'l str, BlockedValues),
 }
 
-/// Reads every line, and notes every malformed one.
+/// Reads every line, and notes every malformed line.
 pub(super) fn read(source: &Source, problems: &Problems) -> Vec<Block> {
     let text = source.text();
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);

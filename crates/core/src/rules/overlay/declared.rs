@@ -12,7 +12,7 @@ pub struct OverrideRule {
     pub id: String,
     /// The domain.
     pub domain: String,
-    /// Keys and values of the descriptor's entries, in order and no more; `*` in a value matches any text, `\*` stands for a literal one.
+    /// Keys and values of the descriptor's entries, in order and no more; `*` in a value matches any text, `\*` stands for `*`.
     pub entries: Vec<(String, String)>,
     /// The limit, or the absence of one, instead of the rules.
     pub action: OverrideAction,

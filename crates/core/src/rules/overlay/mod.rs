@@ -1,6 +1,6 @@
 //! Overrides and blocks: what applies to some descriptors instead of the rules of their domain.
 //!
-//! Blocks win over overrides, and overrides over rules and over limits in requests. Among several matching overrides, one without wildcards
+//! Blocks win over overrides, and overrides over rules and over limits in requests. If several match, an override without wildcards
 //! wins, else the first by id. Matching takes no memory and parses addresses only for keys with networks.
 //!
 //! An override with limits continues the counters of the rule behind it: [`Rule::overridden_limit`]. Blocks, and overrides that deny

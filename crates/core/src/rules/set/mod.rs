@@ -23,7 +23,7 @@ use std::{
     sync::Arc,
 };
 
-/// The rules of all domains. Immutable; a reload builds another one.
+/// The rules of all domains. Immutable; a reload builds another set.
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     domains: TextMap<DomainRules>,
@@ -51,7 +51,7 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
-    /// Compiles the documents, or returns every error in them. The rules are the first ones of their [`LimitTable`].
+    /// Compiles the documents, or returns every error in them. The rules are the first of their [`LimitTable`].
     pub fn parse(sources: &[Source], options: &LoadOptions) -> Result<Self, RuleErrors> {
         Self::build(sources, options, &Self::default())
     }

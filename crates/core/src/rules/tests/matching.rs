@@ -107,7 +107,7 @@ fn one_order_of_precedence_holds_for_all_kinds_of_values() {
         ("value_regex: ^10", "k=(regex ^10)"),
         ("share_threshold: false", "k"),
     ];
-    // Without the winner, the next one wins; the order of the file matters for regular expressions alone.
+    // Without the winner, the next wins; the order of the file matters for regular expressions alone.
     for first in 0..kinds.len() {
         let is_left = |(index, (values, _)): &(usize, &(&str, &str))| {
             // Values that a list has too are an error beside it.

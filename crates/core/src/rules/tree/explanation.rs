@@ -114,7 +114,7 @@ impl fmt::Display for Outcome<'_> {
     }
 }
 
-/// One line for each step, and one for the outcome.
+/// One line for each step, and a line for the outcome.
 impl fmt::Display for Explanation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Step { key, value, matched, rule } in &self.steps {

@@ -234,7 +234,7 @@ impl MixedLevel {
         self.sets.as_ref().and_then(|sets| sets.get(key))
     }
 
-    /// The first node with a wildcard key that matches the entry, of those whose place is before this one.
+    /// The first node with a wildcard key that matches the entry, of those whose place is before `before`.
     fn by_key(&self, entry: &Entry<'_>, before: u32) -> Option<&KeyWildcard> {
         let is_before = |wildcard: &&KeyWildcard| wildcard.order < before;
         let Some(keys) = &self.keys else {

@@ -1,4 +1,4 @@
-//! Warnings about valid rules: names that no limit has, descriptors that never apply, networks inside others, and hours of a schedule that overlap.
+//! Warnings about valid rules: names that no limit has, descriptors that never apply, nested networks, and overlapping hours of a schedule.
 
 use super::{
     DomainRules,

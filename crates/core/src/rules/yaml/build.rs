@@ -25,7 +25,7 @@ pub(in crate::rules) fn parse_all(text: &str, report: &Report<'_>) -> Vec<Rc<Nod
 /// The documents of a file that are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
-    /// The first one, which must be the only one.
+    /// The first document, which must be the only one.
     One,
     All,
 }
@@ -369,7 +369,7 @@ impl Builder<'_, '_> {
     }
 
     /// The pairs without repeated keys, which are reported, and with the merged pairs (`<<: *map` or `<<: [*map, *other]`)
-    /// that are not overridden: a map's own keys override merged ones, and an earlier merged map overrides a later one.
+    /// that are not overridden: a map's own keys override merged keys, and an earlier merged map overrides a later map.
     fn distinct(&mut self, mut pairs: Vec<Pair>, merged: &[Rc<Node>]) -> Vec<Pair> {
         let mut seen: HashMap<Box<str>, Position> = HashMap::with_capacity(pairs.len());
         let mut repeated = Vec::new();

@@ -1,4 +1,4 @@
-//! The requests that are woken when one ahead of them is cancelled.
+//! The requests that are woken when a request ahead of them is cancelled.
 
 use super::*;
 use crate::limiter::queue::line::steps::STEPS;

@@ -86,7 +86,7 @@ fn anchored(fields: &mut Fields<'_>, field: &Field<'_>) -> Option<(Period, Ancho
     parsed.map(|anchor| (period, anchor))
 }
 
-/// `{entry: billing_day}`, of which only the form is checked here: see [`Walk::anchor`](super::super::walk::Walk::anchor).
+/// `{entry: billing_day}`. Only its form is checked here: see [`Walk::anchor`](super::super::walk::Walk::anchor).
 fn of_entry(period: Period, anchor: &Field<'_>) -> Option<(Period, Anchor)> {
     if period == Period::Day {
         return anchor.refuse("a day begins at the same time for all keys; write it, such as 06:00");

@@ -132,7 +132,7 @@ mod tests {
     };
     use std::{num::NonZeroU32, time::Duration};
 
-    /// The algorithm of a limit of 10 a minute with these keys, or 10 of another unit if they name one.
+    /// The algorithm of a limit of 10 a minute with these keys, or 10 of another unit if they name it.
     fn algorithm(keys: &str) -> Algorithm {
         let unit = if keys.contains("unit:") { "" } else { "unit: minute, " };
         let text = format!(

@@ -41,7 +41,7 @@ impl Extensions<'_> {
     }
 }
 
-/// Descriptors that the extensions apply to, with limits that fit every valid one.
+/// Descriptors that the extensions apply to, with limits that fit every valid extension.
 fn fitting(extensions: &[Extension<'_>]) -> Value {
     let descriptor = |extension: &Extension<'_>| {
         let limit = extension.field.own("rate_limit");

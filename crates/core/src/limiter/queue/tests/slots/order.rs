@@ -85,7 +85,7 @@ impl Oracle {
 
 proptest! {
     /// Against lists of requests that hold slots and that wait: none is admitted beyond a limit or before an earlier request for the same
-    /// counters. A request waits only before it is due, and only if a limit has no room for it or an earlier request of the limit waits too.
+    /// counters. A request waits only until it is due, and only if a limit has no room for it or an earlier request of the limit waits.
     #[test]
     fn slots_go_to_the_first_that_waits_and_none_stays_free_for_no_reason(
         steps in prop::collection::vec((prop_oneof![3 => 0..50u64, 1 => 0..3_000u64], step()), 1..80),
