@@ -1,4 +1,4 @@
-//! Lines that a container runtime has put into lines of its own: CRI, as containerd and CRI-O write them, and Docker's `json-file`.
+//! Lines that a container runtime has wrapped: CRI, as containerd and CRI-O write it, and Docker's `json-file`.
 
 use super::LineError;
 use serde::Deserialize;
@@ -13,7 +13,7 @@ struct DockerLine<'l> {
     stream: Cow<'l, str>,
 }
 
-/// The line that the program wrote, which is the given line unless it is in the form of a container runtime. `buffer` is for lines that
+/// The line that the program wrote. It is the given line, unless that is in the form of a container runtime. `buffer` is for lines that
 /// have to be copied.
 pub fn without_container_prefix<'l>(line: &'l [u8], buffer: &'l mut Vec<u8>) -> Result<&'l [u8], LineError> {
     if line.starts_with(b"{\"log\":\"") {
@@ -26,7 +26,7 @@ pub fn without_container_prefix<'l>(line: &'l [u8], buffer: &'l mut Vec<u8>) -> 
     }
 }
 
-/// `stdout F text` after the time; none in other lines. The tag may have further parts after a colon.
+/// `stdout F text` after the time; none for other lines. The tag may have more parts after a colon.
 fn cri(rest: &[u8]) -> Option<Result<&[u8], LineError>> {
     let rest = [&b"stdout "[..], b"stderr "].iter().find_map(|stream| rest.strip_prefix(*stream))?;
     let (tag, text) = rest.split_at(memchr::memchr(b' ', rest)?);

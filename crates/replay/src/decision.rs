@@ -1,5 +1,4 @@
-//! A logged decision that borrows its texts: from the line of a log, so that most lines are decided without a copy of them, or from
-//! an [`Event`].
+//! A logged decision that borrows its texts from the line of a log, so that most lines are decided without a copy, or from an [`Event`].
 
 use super::{Event, EventDescriptor, Place, RecordedStatus};
 use smallvec::SmallVec;
@@ -12,25 +11,25 @@ pub struct LoggedDecision<'l> {
     pub time: Timestamp,
     /// The place; none in logs without it.
     pub place: Option<Place>,
-    /// The request. A value that was hashed is its hash.
+    /// The request. Hashed values are their hashes.
     pub request: Request<'l>,
     /// The recorded verdict.
     pub code: Code,
-    /// The recorded status of each descriptor; none in a log that has the verdict on the whole request only.
+    /// The recorded status of each descriptor. None if the log only has the verdict on the whole request.
     pub statuses: SmallVec<[Option<LoggedStatus<'l>>; 4]>,
     /// The share of such requests that is in the log.
     pub sample: f64,
     /// Whether the log has a hash instead of a value.
     pub is_hashed: bool,
-    /// The ticket of the slots and estimates that the request took, or its hash; none if it has none.
+    /// The ticket of the slots and estimates that the request took, or its hash. None if it has no ticket.
     pub ticket: Option<&'l str>,
 }
 
-/// The status of a descriptor, with a text of the line.
+/// The status of a descriptor. Borrows a text of the line.
 pub type LoggedStatus<'l> = RecordedStatus<&'l str>;
 
 impl Default for LoggedDecision<'_> {
-    /// An admission without descriptors, to be read into.
+    /// An admission without descriptors, to read into.
     #[inline]
     fn default() -> Self {
         Self {
@@ -47,7 +46,7 @@ impl Default for LoggedDecision<'_> {
 }
 
 impl LoggedDecision<'_> {
-    /// The decision with texts of its own.
+    /// The decision with its own texts.
     pub fn to_event(&self) -> Event {
         let descriptors = self.request.descriptors().iter().zip(&self.statuses);
         let descriptors = descriptors.map(|(descriptor, status)| EventDescriptor {

@@ -1,4 +1,4 @@
-//! The content of a log: decisions, and the changes between them on which they depend.
+//! The content of a log: decisions, and the changes in between on which they depend.
 
 use smol_str::SmolStr;
 use tidegate_core::{
@@ -20,14 +20,14 @@ pub enum Step {
     Cancelled(CancelledStep),
 }
 
-/// The place of a step in the order in which a server decided: its number is greater than those of the steps before.
+/// The place of a step in the order in which a server decided. Its number is greater than the numbers of the steps before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// The process.
     pub run: u64,
     /// The number.
     pub number: u64,
-    /// Number of the rules in force; those of a decision may be replaced already.
+    /// Number of the rules in force. The rules of a decision may already be replaced.
     pub generation: u64,
 }
 
@@ -40,7 +40,7 @@ pub struct RulesStep {
     pub place: Place,
     /// The semantics of decisions.
     pub semantics: Semantics,
-    /// The algorithm of rules that name none; by default that of the semantics.
+    /// The algorithm of rules that name none. By default that of the semantics.
     pub default_algorithm: Option<DefaultAlgorithm>,
     /// Whether several documents may declare one domain.
     pub merge_domains: bool,
@@ -60,7 +60,7 @@ pub struct LoggedSource {
     pub id: SourceId,
     /// SHA-256 of its text, in hexadecimal.
     pub sha256: String,
-    /// Its text; none if the log had it before, or has hashes only.
+    /// Its text. None if the log had it before, or only has hashes.
     pub text: Option<String>,
 }
 
@@ -73,7 +73,7 @@ pub struct ResetStep {
     pub place: Place,
     /// The domain.
     pub domain: String,
-    /// The path of the rule; none: the counters of the descriptors, or of the domain.
+    /// The path of the rule. None if the counters are those of the descriptors or of the domain.
     pub rule: Option<String>,
     /// Keys and values of the descriptors.
     pub descriptors: Vec<Vec<(SmolStr, SmolStr)>>,
@@ -86,12 +86,12 @@ pub struct CancelledStep {
     pub time: Timestamp,
     /// The place; none in logs without it.
     pub place: Option<Place>,
-    /// Its ticket, or the hash.
+    /// Its ticket, or the ticket's hash.
     pub ticket: SmolStr,
 }
 
 impl Step {
-    /// The place; none in logs without it. And the time.
+    /// The place (none in logs without it), and the time.
     pub(super) fn in_log(&self) -> (Option<Place>, Timestamp) {
         match self {
             Self::Decision(event) => (event.place, event.time),
@@ -115,11 +115,11 @@ impl Step {
 /// A logged decision.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Event {
-    /// Time of receipt, by which the request was decided.
+    /// Time of receipt, at which the request was decided.
     pub time: Timestamp,
     /// The place; none in logs without it.
     pub place: Option<Place>,
-    /// Whether the hits were used already: they were counted even if they did not fit.
+    /// Whether the hits were already used. They were then counted even if they did not fit.
     pub is_report: bool,
     /// The domain; never empty.
     pub domain: SmolStr,
@@ -131,32 +131,32 @@ pub struct Event {
     pub sample: f64,
     /// Whether the log has a hash instead of a value.
     pub is_hashed: bool,
-    /// The ticket of the slots and estimates that the request took, or its hash; none if it has none.
+    /// The ticket of the slots and estimates that the request took, or its hash. None if it has no ticket.
     pub ticket: Option<SmolStr>,
 }
 
 /// A descriptor of a logged decision.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EventDescriptor {
-    /// Keys and values; at least one. A value that was hashed is its hash.
+    /// Keys and values; at least one. Hashed values are their hashes.
     pub entries: Vec<(SmolStr, SmolStr)>,
     /// Its hits.
     pub hits: Hits,
     /// The limit in the request.
     pub own_limit: Option<RequestLimit>,
-    /// The recorded status; none in a log that has the verdict on the whole request only.
+    /// The recorded status. None if the log only has the verdict on the whole request.
     pub recorded: Option<RecordedStatus>,
 }
 
-/// The status of a descriptor, as the log has it.
+/// The status of a descriptor in the log.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RecordedStatus<Text = SmolStr> {
     /// The verdict on the descriptor.
     pub code: Code,
     /// Hits that would have been admitted.
     pub remaining: u32,
-    /// None where there was no limit.
+    /// None if there was no limit.
     pub reset: Option<Reset>,
-    /// The path of the rule; none where there was no limit. Empty for a limit of the request, and where it was redacted.
+    /// The path of the rule. None if there was no limit. Empty for a limit of the request, and if it was redacted.
     pub rule: Option<Text>,
 }

@@ -1,7 +1,7 @@
 //! Lines of the decision log exactly as this version of the server writes them, read without a JSON parser.
 //!
-//! A line with anything else (another order of fields, an escape in a text, a redacted value, a limit of the request) is left to
-//! the parser, which has the same result for the lines that are read here.
+//! Other lines (another order of fields, an escape in a text, a redacted value, a limit of the request) are left to the parser. For the
+//! lines that are read here, the parser has the same result.
 
 use super::{
     LoggedDecision, LoggedStatus, Place,
@@ -31,9 +31,9 @@ impl Default for Repeated {
     }
 }
 
-/// Reads the decision of a line into an empty one; none if the line does not have the expected form.
+/// Reads the decision of a line into an empty decision. None if the line does not have the expected form.
 ///
-/// Not returned, because a decision is large, and moved several times for each line.
+/// The decision is not returned, because it is large and would be moved several times for each line.
 #[inline]
 pub(super) fn parse<'l>(
     line: &'l [u8],
@@ -57,7 +57,7 @@ pub(super) fn parse<'l>(
     }
     cursor.skip(b"\"latency_ns\":")?;
     cursor.skip_number()?;
-    // The peer and the trace, which are not read.
+    // Skips the peer and the trace.
     if cursor.skip(b",\"peer\":\"").is_some() {
         cursor.skip_text()?;
     }
@@ -78,11 +78,11 @@ pub(super) fn parse<'l>(
         }
     }
     cursor.skip(b"]}")?;
-    // Complete: the domain is not empty, and there is a descriptor. The server has accepted any size.
+    // Complete: the domain is not empty, and there is a descriptor. The size is not checked, as the server has accepted it.
     matches!(cursor.rest, b"" | b"\n").then_some(())
 }
 
-/// The part of a line that is not read yet. Texts that are not read may have any bytes, as for the parser.
+/// The rest of a line. Texts that are skipped may have any bytes, as for the parser.
 struct Cursor<'l> {
     rest: &'l [u8],
 }
@@ -94,7 +94,7 @@ impl<'l> Cursor<'l> {
         Some(())
     }
 
-    /// Reads up to a comma, and skips it.
+    /// Reads up to a comma, and skips the comma.
     fn until_comma(&mut self) -> Option<&'l str> {
         let comma = self.rest.iter().position(|byte| *byte == b',')?;
         let text = std::str::from_utf8(&self.rest[..comma]).ok()?;
@@ -145,7 +145,7 @@ impl<'l> Cursor<'l> {
         Some(number)
     }
 
-    /// Skips a number that the parser would read, but for the longest ones.
+    /// Skips a number that the parser would read. Leaves the longest numbers to the parser.
     #[inline(always)]
     fn skip_number(&mut self) -> Option<()> {
         let digits = leading_digits(self.rest);
@@ -225,7 +225,7 @@ impl<'l> Cursor<'l> {
         Some(())
     }
 
-    /// Reads the path of the rule of a limit; none without a limit.
+    /// Reads the path of a limit's rule. None if there is no limit.
     #[inline(always)]
     fn rule(&mut self) -> Option<Option<&'l str>> {
         self.skip(b",\"limit\":")?;
@@ -258,7 +258,7 @@ fn nanos_of_second(bytes: &[u8; SECOND_BYTES]) -> Option<u64> {
         .iter()
         .zip(FORM)
         .all(|(byte, form)| if *form == b'0' { byte.is_ascii_digit() } else { byte == form });
-    // A time of day may be a leap second: the parser knows.
+    // The time may be a leap second: left to the parser.
     if !has_form || bytes[17] > b'5' {
         return None;
     }
@@ -305,7 +305,7 @@ mod tests {
                 panic!("{text}")
             };
             let repeated = &mut Repeated::default();
-            // The second time with a part that is repeated.
+            // In the second iteration, a part repeats the line before.
             for _ in 0..2 {
                 assert_eq!(event(text.as_bytes(), repeated).as_ref(), Some(&parsed));
             }

@@ -1,8 +1,8 @@
-//! How long requests of the log were in flight, and the ends of requests that the log does not have, since only the replay has admitted
-//! them.
+//! How long requests of the log were in flight, and the assumed ends of requests that only the replay has admitted, which the log does not
+//! have.
 //!
-//! Such a request ends after the mean of the holds that the log has so far: of the same key (the domain and descriptors), else of the
-//! domain. Of those that were admitted before there is one, the slots end as soon as there is. The ends depend on the log alone.
+//! Such a request ends after the mean of the holds in the log so far: the holds of the same key (the domain and descriptors), or else of
+//! the domain. If there is no such hold yet, the slots end as soon as there is one. The ends depend only on the log.
 
 use super::{
     LoggedDecision,
@@ -21,7 +21,7 @@ use tidegate_core::{
     limiter::{Limiter, slots_of_ticket},
 };
 
-/// What a request is for: hashes of its domain, and of its domain and descriptors.
+/// The key of a hold: hashes of the domain, and of the domain and descriptors.
 #[derive(Clone, Copy)]
 struct HoldKey {
     domain: u64,
@@ -44,16 +44,16 @@ impl HoldKey {
 /// The holds of a log.
 #[derive(Default)]
 pub(super) struct Holds {
-    /// By the tickets of the log, when and for what a request was admitted that has not ended.
+    /// By ticket of the log: when a request was admitted that has not ended, and its key.
     started: hashbrown::HashMap<SmolStr, (Timestamp, HoldKey), RandomState>,
     /// The sum and the number of the holds of each hash.
     known: hashbrown::HashMap<u64, (Duration, u32), RandomState>,
-    /// Number of the domains with holds.
+    /// Number of domains with holds.
     domains: usize,
 }
 
 impl Holds {
-    /// Notes the start of a request that has a ticket in the log, or the ends that a request of the log is.
+    /// Notes the start of a request with a ticket in the log, or the ends that a request of the log makes.
     pub(super) fn note(&mut self, logged: &LoggedDecision<'_>, now: Timestamp) {
         if let Some(ticket) = logged.ticket {
             self.started.entry(ticket.into()).or_insert_with(|| (now, HoldKey::of(&logged.request)));
@@ -63,7 +63,7 @@ impl Holds {
         }
     }
 
-    /// Notes the end of a request, once.
+    /// Notes the end of a request. A second end has no effect.
     pub(super) fn end(&mut self, ticket: &str, at: Timestamp) {
         let Some((started, HoldKey { domain, key })) = self.started.remove(ticket) else { return };
         self.domains += usize::from(!self.known.contains_key(&domain));
@@ -73,30 +73,30 @@ impl Holds {
         }
     }
 
-    /// The mean of those that the log has so far of the key, or of the domain.
+    /// The mean of the log's holds so far of the key, or of the domain.
     fn expected(&self, HoldKey { domain, key }: HoldKey) -> Option<Duration> {
         let (sum, number) = self.known.get(&key).or_else(|| self.known.get(&domain))?;
         Some(*sum / *number)
     }
 
-    /// Forgets starts whose ends cannot arrive any more.
+    /// Forgets starts whose ends can no longer arrive.
     pub(super) fn sweep(&mut self, now: Timestamp) {
         self.started.retain(|_, (started, _)| !is_over(*started, now));
     }
 }
 
-/// Requests for which there is no hold yet, of one set of rules. Beyond, the slots of the first ones are held until `max_hold`.
+/// The most requests without a hold, for one set of rules. If there are more, the slots of the first are held until `max_hold`.
 const UNDATED_MAX: usize = 1 << 16;
 
 /// The ends of requests that one set of rules has admitted and the log has not.
 #[derive(Default)]
 pub(super) struct AssumedEnds {
-    /// The first one is due next; of equal ones the first admitted.
+    /// The next end first. If several are at one time, in the order of admission.
     due: BinaryHeap<Reverse<(Timestamp, u64, Box<str>)>>,
-    /// Of requests for which the log had no hold, when as many domains as `domains` had some.
+    /// Requests for which the log had no hold, as of `domains` domains with holds.
     undated: VecDeque<(Timestamp, HoldKey, Box<str>)>,
     domains: usize,
-    /// Number of the last one that has a date.
+    /// Number of the last request with an end.
     number: u64,
 }
 
@@ -146,7 +146,7 @@ impl AssumedEnds {
         }
     }
 
-    /// Forgets those whose slots have passed their deadlines.
+    /// Forgets requests whose slots have passed their deadlines.
     pub(super) fn sweep(&mut self, now: Timestamp) {
         self.undated.retain(|(at, ..)| !is_over(*at, now));
     }

@@ -1,10 +1,10 @@
-//! Replay: the requests of a log are decided again, under proposed rules, at the times of the log. Events in, a report out.
+//! Replay: decides the requests of a log again, under proposed rules, at the times of the log. Events in, a report out.
 //!
 //! Invariants:
 //!
-//! - The result depends on the rules and the events alone: there is no clock, no random secret, and every list has an order.
-//! - Decisions that are numbered are repeated in the order of their numbers, each at its time. Else time never runs backwards: an event
-//!   that is older than the one before it is decided at the time of that one, and counted.
+//! - The result depends only on the rules and the events: there is no clock, no random secret, and every list is ordered.
+//! - Numbered decisions are repeated in the order of their numbers, each at its time. Without numbers, time never runs backwards: an event
+//!   older than the event before it is decided at that event's time, and counted.
 //! - A replay starts without counters, as a server without a snapshot does.
 
 mod access_log;
@@ -51,5 +51,5 @@ pub use series::{Point, Series};
 pub use suggest::{Demand, DeniedAt, Percentiles, ShareOf, Suggestion, UnknownRule};
 pub use unreached::Unreached;
 
-/// The first two bytes of a log that gzip compressed.
+/// The first two bytes of a gzip-compressed log.
 pub const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];

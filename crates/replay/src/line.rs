@@ -1,4 +1,4 @@
-//! Lines of the decision log, versions 1 and 2, read: `docs/decision-log.md` describes them.
+//! Reads lines of the decision log, versions 1 and 2. `docs/decision-log.md` describes them.
 
 use super::{
     CancelledStep, Event, EventDescriptor, LoggedDecision, Place, RecordedStatus, ResetStep, RulesStep, Step,
@@ -19,7 +19,7 @@ use tidegate_core::{
 /// The newest version that is read.
 const VERSION: u32 = 2;
 
-/// The server that wrote the log has decided these requests: whatever their size and form, it accepted them.
+/// Requests of any size and form: the server that wrote the log has accepted them.
 pub(super) const ANY_SIZE: RequestLimits = RequestLimits {
     descriptors_max: usize::MAX,
     entries_max: usize::MAX,
@@ -31,19 +31,19 @@ pub(super) const ANY_SIZE: RequestLimits = RequestLimits {
 /// Content of a line.
 #[derive(Clone, PartialEq, Debug)]
 pub enum LineContent {
-    /// What can be repeated.
+    /// A step that can be repeated.
     Step(Step),
-    /// A line without the value of an entry, which the rules of the server omit: its counters are unknown.
+    /// A line without the value of an entry, because the server's rules omit it. Its counters are unknown.
     Omitted,
-    /// What a client of quotas was assigned: it decides by itself, and its requests are not in the log.
+    /// The assignment of a client of quotas. The client decides by itself, and its requests are not in the log.
     Assignment,
-    /// The number of lines before this one that are missing.
+    /// Number of missing lines before this line.
     Dropped(u64),
-    /// A request of an access log to which no descriptor applies, because fields are absent.
+    /// A request of an access log without an applicable descriptor, because fields are absent.
     WithoutDescriptors,
 }
 
-/// Reason why a line cannot be read.
+/// The reason why a line cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message is its own documentation")]
 pub enum LineError {
@@ -83,13 +83,13 @@ pub enum LineError {
     Request(#[from] RequestError),
 }
 
-/// Reads the lines of a log one after another. The result does not depend on the lines before.
+/// Reads the lines of a log one after another. The result for a line does not depend on the lines before.
 #[derive(Default)]
 pub struct LineParser(fast_line::Repeated);
 
 impl LineParser {
-    /// Reads one line, with or without its line feed. The result is none if the line is a decision in the usual form: it is then in
-    /// `decision`, which has to be empty, with the texts of the line.
+    /// Reads one line, with or without its line feed. If the line is a decision in the usual form, the result is none, and the decision is
+    /// in `decision`, with the texts of the line. `decision` has to be empty before.
     #[inline]
     pub fn parse<'l>(
         &mut self,
@@ -110,10 +110,10 @@ pub fn parse_line(line: &[u8]) -> Result<LineContent, LineError> {
     Ok(other.unwrap_or_else(|| LineContent::Step(Step::Decision(decision.to_event()))))
 }
 
-/// Reads a line whatever the order of its fields.
+/// Reads a line with its fields in any order.
 pub(super) fn parse_json(line: &[u8]) -> Result<LineContent, LineError> {
     let logged: LoggedLine = serde_json::from_slice(line).map_err(|error| {
-        // A line of another version may differ in any field but `v`.
+        // A line of another version may differ in any field except `v`.
         match serde_json::from_slice::<LoggedVersion>(line) {
             Ok(LoggedVersion { v }) if !is_known(v) => LineError::Version(v),
             _ => syntax(&error),
@@ -238,13 +238,13 @@ fn missing(field: &'static str) -> LineError {
     LineError::Missing(SmolStr::new_static(field))
 }
 
-/// A time of RFC 3339, if it is one that a server can have.
+/// A time of RFC 3339 in the range of a server's time.
 pub(super) fn time(text: &str) -> Option<Timestamp> {
     let time: jiff::Timestamp = text.parse().ok()?;
     u64::try_from(time.as_nanosecond()).ok().map(Timestamp::from_nanos)
 }
 
-/// The message without its `at line 1 column 7`: the line is not that of the file.
+/// The message without its `at line 1 column 7`, as this is not the line of the file.
 pub(super) fn syntax(error: &serde_json::Error) -> LineError {
     let text = error.to_string();
     let reason = text.rsplit_once(" at line ").map_or(&*text, |(reason, _)| reason);

@@ -1,4 +1,4 @@
-//! The fields of a line of the decision log, as JSON has them.
+//! The JSON fields of a line of the decision log.
 
 use super::LoggedSource;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! The rules of a log: put in force in the order in which the server did, and kept for decisions that began under them.
+//! The rules of a log: put in force in the server's order, and kept for decisions that began under them.
 
 use super::{LoggedSource, Place, RulesStep, store_settings::store_settings};
 use std::collections::{HashMap, VecDeque};
@@ -7,7 +7,7 @@ use tidegate_core::{
     rules::{LoadOptions, RuleErrors, RuleSet, Source},
 };
 
-/// Replaced rules that are kept. Decisions that began under rules are numbered shortly after these were replaced.
+/// The most replaced rules that are kept. Decisions that began under rules have numbers shortly after the replacement.
 const RETIRED_MAX: usize = 64;
 
 /// Process and generation.
@@ -20,22 +20,22 @@ pub(super) struct LoggedRules {
     /// None before the first rules.
     limiter: Option<Limiter>,
     in_force: RulesKey,
-    /// The newest last.
+    /// The newest is last.
     retired: VecDeque<(RulesKey, RetiredRules)>,
-    /// By hash: a log has each text once.
+    /// Texts by hash: a log has each text once.
     texts: HashMap<String, String>,
 }
 
-/// Rules of a log cannot be put in force.
+/// The rules of a log cannot be put in force.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggedRulesError {
-    /// The log has hashes only.
+    /// The log only has hashes.
     #[error("the log lacks the text of the rules {name:?}; replay it under files that have it (--rules)")]
     Text {
         /// The document.
         name: String,
     },
-    /// Another version of the server accepted them.
+    /// The rules are not valid, as another version of the server accepted them.
     #[error("the rules of the log are not valid: {0}")]
     Rules(RuleErrors),
 }
@@ -45,7 +45,7 @@ impl LoggedRules {
         Self { counters_max, ..Self::default() }
     }
 
-    /// Puts the rules of a line in force. Each file of a log repeats those in force at its start.
+    /// Puts the rules of a line in force. Each file of a log repeats the current rules at its start.
     pub(super) fn put_in_force(&mut self, step: &RulesStep) -> Result<(), LoggedRulesError> {
         for LoggedSource { sha256, text, .. } in &step.sources {
             if let Some(text) = text {

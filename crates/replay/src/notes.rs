@@ -1,21 +1,21 @@
-//! Facts that limit the meaning of a report.
+//! Notes that limit the meaning of a report.
 
 use super::{LineContent, Report, Step};
 use std::fmt;
 
-/// Bad lines of which the place and the reason are kept.
+/// Number of bad lines whose place and reason are kept.
 const BAD_LINES_SHOWN: usize = 5;
 
-/// Lines of all logs that are no decisions.
+/// Lines of all logs that are not decisions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LineCounts {
     /// Lines that cannot be read.
     pub bad: u64,
-    /// The first of them: `file:line: reason`.
+    /// The first bad lines: `file:line: reason`.
     pub first_bad: Vec<String>,
     /// Decisions without a value that the rules of the server omit.
     pub omitted: u64,
-    /// Decisions that the log states to be missing.
+    /// Decisions that are missing, as the log itself reports.
     pub dropped: u64,
     /// Assignments of quotas.
     pub assignments: u64,
@@ -32,7 +32,7 @@ impl LineCounts {
         }
     }
 
-    /// The step of a line; none of other lines, which are counted.
+    /// The step of a line. Other lines are counted, and return none.
     pub fn step_of(&mut self, content: LineContent) -> Option<Step> {
         match content {
             LineContent::Step(step) => return Some(step),
@@ -46,7 +46,7 @@ impl LineCounts {
 }
 
 impl LineCounts {
-    /// Reasons why a report on so many requests may not be one on the log.
+    /// Reasons why a report on `requests` requests may not represent the log.
     pub fn warnings(&self, requests: u64) -> Vec<String> {
         let Self { bad, without_descriptors, .. } = self;
         let all = [
@@ -63,7 +63,7 @@ impl LineCounts {
 }
 
 impl Report {
-    /// The notes on this report. `no_room` is the number of counters that a full store had no room for.
+    /// The notes on this report. `no_room` is the number of counters for which a full store had no room.
     pub fn notes(&self, counts: &LineCounts, no_room: usize) -> Vec<String> {
         let (samples, with_hashes, out_of_order) = (self.samples, self.with_hashes, self.out_of_order);
         let LineCounts { bad, omitted, dropped, assignments, without_descriptors, .. } = counts;

@@ -1,8 +1,8 @@
-//! The content of several logs in the order in which it was decided.
+//! The content of several logs in the order of the decisions.
 //!
-//! Of one process that numbers its decisions, the order is that of the numbers; else it is that of time. A log is almost in its
-//! order: the lines of one write are sorted, and a few lines of the next write may precede them. Each log is therefore sorted within
-//! a bounded number of lines, which bounds the memory.
+//! The order is that of the numbers if a process numbers its decisions, and otherwise that of time. A log is almost in order: the lines of
+//! one write are sorted, and a few lines of the next write may precede them. Each log is therefore sorted within a bounded number of lines,
+//! which bounds the memory.
 
 use super::{LoggedDecision, LoggedRulesError, Place, Step};
 use std::{
@@ -11,7 +11,7 @@ use std::{
 };
 use tidegate_core::limit::Timestamp;
 
-/// Lines of one log that are in memory to be sorted.
+/// The most lines of one log that are in memory for sorting.
 const SORTED_TOGETHER: usize = 8_192;
 
 /// The place of a line, and its time.
@@ -27,11 +27,11 @@ fn may_precede(first: InLog, second: InLog) -> bool {
 
 /// A log that is read line by line.
 pub trait Log {
-    /// Reason why it cannot be read on.
+    /// Error of a log that cannot be read further.
     type Error;
 
-    /// Reads the next line; none at the end. `decision`, which has to be empty, is that of the line if the result is
-    /// [`LogLine::Decision`].
+    /// Reads the next line; none at the end. If the result is [`LogLine::Decision`], the decision is in `decision`, which has to be empty
+    /// before.
     fn read<'s>(&'s mut self, decision: &mut LoggedDecision<'s>) -> Result<Option<LogLine>, Self::Error>;
 }
 
@@ -41,11 +41,11 @@ pub enum LogLine {
     Decision,
     /// A step with its own texts.
     Step(Step),
-    /// Nothing that can be repeated.
+    /// A line that cannot be repeated.
     Other,
 }
 
-/// A log of steps that are in memory.
+/// A log of steps in memory.
 pub struct Steps<I>(pub I);
 
 impl<I: Iterator<Item = Step>> Log for Steps<I> {
@@ -56,11 +56,11 @@ impl<I: Iterator<Item = Step>> Log for Steps<I> {
     }
 }
 
-/// A step of a log in its place in the order.
+/// A step of a log, in the order of all steps.
 pub enum StepRef<'s, 'l> {
     /// A decision that is next when it is read.
     InPlace(&'s LoggedDecision<'l>),
-    /// A step that was in memory until those before it were read.
+    /// A step that was kept in memory until the steps before it were read.
     Kept(&'s Step),
 }
 
@@ -105,7 +105,7 @@ struct Sorted {
 impl Sorted {
     /// Whether lines that are not read yet may precede the first.
     fn needs_more(&self) -> bool {
-        // In a log without gaps, few lines are in memory, which stay in the cache.
+        // In a log without gaps, few lines are then in memory, and these stay in the cache.
         self.lines.len() < SORTED_TOGETHER
             && !self.lines.front().is_some_and(|first| self.has_next_number(first.place()))
     }
@@ -117,12 +117,12 @@ impl Sorted {
             .is_some_and(|(first, last)| first.run == last.run && first.number == last.number.wrapping_add(1))
     }
 
-    /// Whether [`Self::take`] would return the line if it was inserted.
+    /// Whether [`Self::take`] would return the line if it were inserted.
     fn is_next(&self, line: InLog) -> bool {
         self.has_next_number(line.0) && !self.lines.iter().any(|other| may_precede(other.in_log(), line))
     }
 
-    /// Inserts after the lines that may precede. Most lines are the last, and are appended.
+    /// Inserts the line after all lines that may precede it. Most lines are the last, and are appended.
     fn insert(&mut self, line: Step) {
         let before = self.lines.iter().rposition(|other| may_precede(other.in_log(), line.in_log()));
         self.lines.insert(before.map_or(0, |at| at + 1), line);
@@ -183,7 +183,7 @@ struct Heads(Vec<Group>);
 
 struct Group {
     run: Option<u64>,
-    /// The number of the line, or its time, the start of its log, and the log.
+    /// The number of the line (or its time), the start of its log, and the log.
     order: BinaryHeap<Reverse<(u64, Timestamp, usize)>>,
 }
 
@@ -200,11 +200,11 @@ impl Heads {
             });
             self.0[group].order.push(Reverse((order, logs[log].start, log)));
         }
-        // Not before, so that the group of the last line is kept for the next.
+        // Not earlier, so that the group of the last line is kept for the next line.
         self.0.retain(|group| !group.order.is_empty());
     }
 
-    /// The log with the next line: the first of the group whose first line has the least time.
+    /// The log with the next line: the first log of the group whose first line has the earliest time.
     fn take<L>(&mut self, logs: &[SortedLog<L>]) -> Option<usize> {
         let first = |group: &Group| {
             let Reverse((_, start, log)) = *group.order.peek()?;
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
     use crate::{Event, tests::event};
 
-    /// A log that is in memory, the last line first.
+    /// A log in memory. The last line is first.
     struct Lines(Vec<Event>);
 
     impl Log for Lines {
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn lines_after_a_gap_are_kept_to_be_sorted_and_lines_without_gaps_are_not() {
-        // Two neighbours of each ten are exchanged, and one number is missing.
+        // In each ten lines, two neighbours are exchanged and one number is missing.
         let numbers = (1..40_000_u64).map(|number| match number % 10 {
             3 => number + 1,
             4 => number - 1,

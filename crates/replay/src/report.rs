@@ -1,4 +1,4 @@
-//! The report of a replay: the proposed decisions against the current ones, which are those of other rules or of the log.
+//! The report of a replay: the proposed decisions against the current decisions, by other rules or of the log.
 
 use super::{
     Series,
@@ -10,7 +10,7 @@ use smol_str::SmolStr;
 use std::{collections::HashMap, time::Duration};
 use tidegate_core::{limit::Timestamp, rules::RuleSet};
 
-/// Keys listed for each direction.
+/// The most keys that are listed for each direction.
 pub const KEYS_LISTED_MAX: usize = 20;
 
 /// The result of a replay. Serialized, it is the JSON of `tidegate replay --json`.
@@ -44,11 +44,11 @@ pub struct Report {
     pub keys_newly_denied: Keys,
     /// Keys of the newly admitted requests.
     pub keys_newly_admitted: Keys,
-    /// Requests with hashes instead of values, which match no rule for a particular value.
+    /// Requests with hashes instead of values. They match no rule for a particular value.
     pub with_hashes: u64,
-    /// Requests that follow one which was sent after them: they were decided too late, and without a number at its time.
+    /// Requests that come after a request that was sent later. They were decided too late and, if they have no numbers, at its time.
     pub out_of_order: u64,
-    /// Shares of requests in the log.
+    /// The shares of requests that are in the log.
     pub samples: Samples,
     /// Requests and denials by time.
     pub over_time: Series,
@@ -64,12 +64,12 @@ pub struct Side {
     pub admitted: u64,
     /// Denied requests.
     pub denied: u64,
-    /// The minute with the most denials, the first of several; none without a denial.
+    /// The minute with the most denials. The first if there are several; none without a denial.
     pub worst_minute: Option<DeniedMinute>,
     /// The longest time until a denied request would be admitted, in nanoseconds; none without such a denial.
     #[serde(rename = "longest_wait_ns", serialize_with = "nanos")]
     pub longest_wait: Option<Duration>,
-    /// Denied requests that would never be admitted, whatever they wait.
+    /// Denied requests that would never be admitted, however long they wait.
     pub never_admitted: u64,
 }
 
@@ -81,16 +81,16 @@ pub struct DeniedMinute {
     pub start: Timestamp,
     /// Requests in it.
     pub requests: u64,
-    /// Those that were denied.
+    /// Denied requests in it.
     pub denied: u64,
 }
 
-/// Requests or descriptors, and those of them that were denied.
+/// A number of requests or descriptors, and how many of them were denied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Share {
     /// All.
     pub all: u64,
-    /// Those that were denied.
+    /// Denied ones.
     pub denied: u64,
 }
 
@@ -119,7 +119,7 @@ pub struct RuleRow {
     pub domain: SmolStr,
     /// The path of the rule, or a text in parentheses.
     pub rule: SmolStr,
-    /// Names of its limits that differ from the path, under the proposed rules; under the current ones if the proposed ones lack it.
+    /// Names of its limits that differ from the path, under the proposed rules. Under the current rules if the proposed rules lack it.
     pub limits: Vec<SmolStr>,
     /// Under the proposed rules.
     pub proposed: Share,
@@ -189,7 +189,7 @@ pub struct KeyRow {
     pub per_minute: f64,
 }
 
-/// The least and the greatest share of requests that a line stands for.
+/// The least and the greatest share of requests that are in the log.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Samples {
     /// The least; 1 if every request is in the log.

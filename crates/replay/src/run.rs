@@ -1,4 +1,4 @@
-//! One replay: decides each event under the proposed rules, and under the current ones if there are any.
+//! One replay: decides each event under the proposed rules, and under the current rules if there are any.
 
 use super::{
     CancelledStep, Demand, Event, LoggedDecision, Place, Report, ResetStep, Step, StepRef, Suggestion,
@@ -17,22 +17,22 @@ use tidegate_core::{
 /// Events between two sweeps of expired counters.
 const EVENTS_PER_SWEEP: u64 = 1 << 18;
 
-/// Pages swept under one lock, for which nothing else waits.
+/// The most pages that are swept under one lock. Nothing else waits for it.
 const PAGES_PER_LOCK: usize = 1_024;
 
-/// Nanoseconds by which the time of an event may be before that of one with a lower number, at most.
+/// The most nanoseconds by which an event's time may be before that of an event with a lower number.
 const BACKWARDS_MAX: u64 = 10_000_000_000;
 
 /// Decides events again.
 pub struct Replay {
     proposed: Proposed,
-    /// None where the current decisions are those of the log.
+    /// None if the current decisions are those of the log.
     current: Option<Limiter>,
-    /// Of the log.
+    /// Holds of the log.
     holds: Holds,
-    /// Under the proposed rules.
+    /// Ends under the proposed rules.
     of_proposed: Ends,
-    /// Under the current ones.
+    /// Ends under the current rules.
     of_current: Ends,
     /// Time of the latest event; never runs backwards.
     now: Timestamp,
@@ -43,7 +43,7 @@ pub struct Replay {
     demand: Option<Demand>,
 }
 
-/// How requests that one set of rules has admitted end.
+/// The ends of requests that one set of rules has admitted.
 #[derive(Default)]
 struct Ends {
     tickets: Tickets,
@@ -51,7 +51,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// Decides the request of the log under these rules, after the ends that are due.
+    /// Decides a logged request under these rules, after the ends that are due.
     fn replay<'p>(
         &mut self,
         (limiter, rules): (Option<&Limiter>, &'p Pinned<'_>),
@@ -106,15 +106,15 @@ impl OrderOfRequests {
 
 /// The rules that decide.
 enum Proposed {
-    /// These.
+    /// Given rules.
     Rules(Box<Limiter>),
-    /// Those of the log.
+    /// The rules of the log.
     Logged(Box<LoggedRules>),
 }
 
 impl Replay {
-    /// A replay under the proposed rules, against other rules, or against the log. Under each rules there are at most
-    /// `counters_max` counters; requests that need another one are denied.
+    /// A replay under the proposed rules, against other rules or against the log. Under each set of rules there are at most `counters_max`
+    /// counters; requests that need another counter are denied.
     pub fn new(proposed: RuleSet, current: Option<RuleSet>, counters_max: usize) -> Self {
         let limiter = |rules| Limiter::new(rules, store_settings(counters_max), false);
         Self {
@@ -132,7 +132,7 @@ impl Replay {
         }
     }
 
-    /// A replay under the rules that the log contains, against its decisions.
+    /// A replay under the rules in the log, against the log's decisions.
     pub fn as_logged(counters_max: usize) -> Self {
         Self {
             proposed: Proposed::Logged(Box::new(LoggedRules::new(counters_max))),
@@ -157,7 +157,7 @@ impl Replay {
         match (step, &mut self.proposed) {
             (Step::Decision(event), _) => self.replay(event),
             (Step::Rules(step), Proposed::Logged(rules)) => rules.put_in_force(step)?,
-            // Proposed rules stay.
+            // The proposed rules stay in force.
             (Step::Rules(_), Proposed::Rules(_)) => {}
             (Step::Reset(step), _) => self.reset(step),
             (Step::Cancelled(step), _) => self.cancel(step),
@@ -173,7 +173,7 @@ impl Replay {
     fn replay_logged(&mut self, logged: &LoggedDecision<'_>) {
         self.order.note(logged, self.now);
         self.now = self.now.max(logged.time);
-        // Numbers are in the order of decisions, which were made at their own times.
+        // Numbers have the order of decisions, which were made at their own times.
         let now = if logged.place.is_some() { logged.time } else { self.now };
         let request = &logged.request;
         if let Some(demand) = &mut self.demand {
@@ -209,7 +209,7 @@ impl Replay {
         for limiter in self.limiters() {
             let rules = limiter.pin();
             if step.descriptors.is_empty() {
-                // A rule of the log may not be one of the proposed rules.
+                // The proposed rules may lack a rule of the log.
                 let _ = rules.reset_rule(&step.domain, step.rule.as_deref(), step.time);
                 continue;
             }
@@ -222,7 +222,7 @@ impl Replay {
         }
     }
 
-    /// Ends a request whose client reset the call, where the replay has admitted it.
+    /// Ends a request whose client reset the call, if the replay has admitted it.
     pub fn cancel(&mut self, step: &CancelledStep) {
         let CancelledStep { time, place, ticket } = step;
         self.now = self.now.max(*time);
@@ -249,12 +249,12 @@ impl Replay {
         self.without_rules
     }
 
-    /// Requests that follow one which was sent after them: what a replay decides is wrong if there are any.
+    /// Requests that come after a request that was sent later. If there are any, the decisions of the replay are wrong.
     pub fn out_of_order(&self) -> u64 {
         self.order.out_of_order
     }
 
-    /// Requests that a full store denied, under the proposed and the current rules: the report is not exact if there are any.
+    /// Requests that a full store denied, under the proposed and the current rules. If there are any, the report is not exact.
     pub fn no_room(&self) -> usize {
         self.limiters().map(|limiter| limiter.store().no_room()).sum()
     }
@@ -263,7 +263,7 @@ impl Replay {
     pub fn into_report(self) -> (Report, Vec<Suggestion>) {
         let suggestions = self.demand.map(|demand| demand.suggestions()).unwrap_or_default();
         let mut report = self.tally.into_report(self.order.out_of_order);
-        // Rules of both sides have the names of the proposed ones.
+        // On both sides, rules have the limit names of the proposed rules.
         for limiter in self.current.as_ref().into_iter().chain(self.proposed.limiter()) {
             report.name_limits(&limiter.rules());
         }
@@ -274,7 +274,7 @@ impl Replay {
         self.proposed.limiter().into_iter().chain(&self.current)
     }
 
-    /// Drops counters that are expired for every event to come; returns a time before which none is.
+    /// Drops counters that are expired for all later events. Returns a time before which no later event is.
     fn sweep(&self) -> Timestamp {
         let now = Timestamp::from_nanos(self.now.as_nanos().saturating_sub(BACKWARDS_MAX));
         for limiter in self.limiters() {

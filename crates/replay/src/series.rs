@@ -4,7 +4,7 @@ use super::time_format::time;
 use serde::Serialize;
 use tidegate_core::limit::{Code, Timestamp};
 
-/// Intervals of a series. When time exceeds them, each two become one of twice the length.
+/// The most intervals of a series. If time exceeds them, each two are merged into one of twice the length.
 const POINTS_MAX: usize = 240;
 
 /// Nanoseconds of the shortest interval.
@@ -19,7 +19,7 @@ pub struct Series {
     /// Nanoseconds of an interval.
     #[serde(rename = "interval_ns")]
     pub interval: u64,
-    /// By interval; the last one may be incomplete.
+    /// Counts by interval. The last interval may be incomplete.
     pub points: Vec<Point>,
 }
 
@@ -28,9 +28,9 @@ pub struct Series {
 pub struct Point {
     /// Requests.
     pub requests: u64,
-    /// Those that the proposed rules deny.
+    /// Requests that the proposed rules deny.
     pub denied_proposed: u64,
-    /// Those that the current rules deny, or that the log records as denied.
+    /// Requests that the current rules deny, or that are denied in the log.
     pub denied_current: u64,
 }
 

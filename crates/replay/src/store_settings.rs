@@ -2,10 +2,10 @@
 
 use tidegate_core::store::{OnFull, Seed, StoreSettings};
 
-/// The store of a replay.
+/// The settings of a replay's store.
 pub(super) fn store_settings(counters_max: usize) -> StoreSettings {
     StoreSettings { seed: Seed::from_bytes(SEED), counters_max, on_full: OnFull::Deny }
 }
 
-/// A constant, so that a replay is repeatable. It protects nothing: no client chooses its values while a replay runs.
+/// A constant, so that a replay is repeatable. It needs no protection: no client chooses values while a replay runs.
 const SEED: [u8; 16] = [0; 16];

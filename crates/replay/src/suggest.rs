@@ -1,7 +1,7 @@
 //! Suggested limits: for chosen rules, the least limit at which at most a given share of keys, or of hits, is denied.
 //!
-//! Each limit is considered alone, by its own algorithm: hits that another limit of the same request would deny count too. Demand
-//! is every logged request, also those that were denied.
+//! Each limit is considered by itself, with its own algorithm: hits that another limit of the same request would deny also count. All
+//! logged requests are demand, including those that were denied.
 
 use foldhash::fast::RandomState;
 use serde::Serialize;
@@ -14,10 +14,10 @@ use tidegate_core::{
 
 type HashMap<K, V> = hashbrown::HashMap<K, V, RandomState>;
 
-/// Limits of a curve, in addition to the present and the suggested one.
+/// Number of limits on a curve, in addition to the present and the suggested one.
 const CURVE_POINTS: u32 = 24;
 
-/// The items of which a share is denied.
+/// The kind of items of which a share is denied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShareOf {
@@ -27,7 +27,7 @@ pub enum ShareOf {
     Hits,
 }
 
-/// A name was chosen that no rule with a limit, and no limit, has.
+/// A chosen name is neither the path of a rule with a limit nor the name of a limit.
 #[derive(Debug, thiserror::Error)]
 #[error("no rule with a limit has the path {name:?}, and no limit that name; {remedy}")]
 pub struct UnknownRule {
@@ -73,11 +73,11 @@ pub struct Suggestion {
     pub hits: u64,
     /// The greatest share that may be denied.
     pub share_max: f64,
-    /// The items of which this is a share.
+    /// The kind of items of the share.
     pub of: ShareOf,
     /// The limit in the rules, and what it denies.
     pub present: DeniedAt,
-    /// The least limit that denies no more than the share; none if every limit does.
+    /// The least limit that denies no more than the share. None if every limit denies more.
     pub suggested: Option<DeniedAt>,
     /// Hits of one key in one window of the clock.
     pub per_key_and_window: Percentiles,
@@ -107,7 +107,7 @@ pub struct Percentiles {
 }
 
 impl Demand {
-    /// Demand for the limits of the rules with these paths, and for those of these names, in any domain.
+    /// Demand for limits of the rules with these paths, and for limits with these names, in any domain.
     pub fn new(rules: &RuleSet, chosen: &[String], share_max: f64, of: ShareOf) -> Result<Self, UnknownRule> {
         let mut demand =
             Self { rules: rules.clone(), share_max, of, by_limit: HashMap::default(), limits: Vec::new() };
@@ -148,7 +148,7 @@ impl Demand {
     pub(super) fn add(&mut self, request: &Request<'_>, now: Timestamp) {
         let Some(domain) = self.rules.domain(request.domain()) else { return };
         if let Some(limits) = domain.conditional() {
-            // They are those of the first descriptor without an override or a block.
+            // The hits are those of the first descriptor without an override or a block.
             let mut descriptors = request.descriptors().iter();
             let first = descriptors.find(|descriptor| domain.overlaid(&descriptor.entries).is_none());
             let Some(&Descriptor { hits, .. }) = first else { return };
@@ -190,7 +190,7 @@ impl LimitDemand {
             ShareOf::Keys => denied.keys as f64 / keys.max(1) as f64,
             ShareOf::Hits => denied.hits as f64 / u64::max(hits, 1) as f64,
         };
-        // A limit of all hits of a key denies none of them, except where a bucket has another size.
+        // A limit as high as all hits of a key denies none of them, unless a bucket has another size.
         let greatest = self.counters.values().map(|of| taken(of)).max().unwrap_or(0);
         let greatest = u32::try_from(greatest).unwrap_or(u32::MAX);
         let least = |admissible: &dyn Fn(DeniedAt) -> bool| {
@@ -305,7 +305,7 @@ mod tests {
             .unwrap_or_else(|errors| panic!("{errors}"))
     }
 
-    /// User n has n hits in each of three minutes, one a millisecond.
+    /// User n has n hits in each of three minutes, one each millisecond.
     fn replay_all(replay: &mut Replay, users: u64) {
         for minute in 0..3 {
             for hit in 0..users {
@@ -327,7 +327,7 @@ mod tests {
         suggestions.remove(0)
     }
 
-    /// Keys that a replay under this limit denies.
+    /// Number of keys that a replay under this limit denies.
     fn keys_denied(users: u64, limit: u32, algorithm: &str) -> u64 {
         let mut replay = Replay::new(rules(limit, algorithm), None, 1_000);
         replay_all(&mut replay, users);
@@ -352,7 +352,7 @@ mod tests {
     fn a_limit_for_a_share_of_hits_denies_no_more_hits() {
         let suggestion = suggestion(100, "algorithm: fixed_window", 0.1, ShareOf::Hits);
         let suggested = suggestion.suggested.expect("a limit");
-        // Denied per minute: the sum of 1 to 100 - limit; a tenth of the 5,050 hits is 505.
+        // Denied per minute: the sum of 1 to 100 - limit. A tenth of the 5,050 hits is 505.
         assert_eq!((suggested.requests, suggested.hits), (69, 3 * (31 * 32 / 2)));
     }
 
@@ -382,7 +382,7 @@ mod tests {
         }
     }
 
-    /// Only paths were accepted, and metrics and alerts have names.
+    /// Only paths were accepted, although metrics and alerts have names.
     #[test]
     fn limits_are_chosen_by_the_path_of_their_rule_or_by_their_name() {
         let text = "{domain: d, descriptors: [{key: user, rate_limits: [\

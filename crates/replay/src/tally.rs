@@ -9,28 +9,28 @@ use smol_str::SmolStr;
 use std::time::Duration;
 use tidegate_core::limit::{Code, Decision, Request, Reset, Status, Timestamp};
 
-/// Its order is never seen: what is reported is sorted.
+/// Its order does not matter: reports are sorted.
 type HashMap<K, V> = hashbrown::HashMap<K, V, RandomState>;
 
 /// Nanoseconds of a minute.
 const MINUTE: u64 = 60_000_000_000;
 
-/// Stands for a rule where no limit applies to a descriptor.
+/// Stands for the rule of a descriptor without a limit.
 const NO_LIMIT: &str = "(no limit)";
-/// Stands for a rule where the limit is the request's own.
+/// Stands for the rule if the limit is the request's own.
 const OWN_LIMIT: &str = "(limit of the request)";
 /// Stands for a rule that the log leaves out.
 const REDACTED: &str = "(redacted)";
 
-/// Stands for a rule where the log has the verdict on the request only.
+/// Stands for the rule if the log only has the verdict on the request.
 const NOT_RECORDED: &str = "(not recorded)";
 
 /// How a request was decided.
 #[derive(Clone, Copy)]
 pub(super) enum Outcome<'a, 'd> {
-    /// By rules.
+    /// The decision by rules.
     Decided(&'a Decision<'d>),
-    /// In the log.
+    /// The decision in the log.
     Recorded(&'a LoggedDecision<'d>),
 }
 
@@ -108,7 +108,7 @@ impl<'a> Outcome<'a, '_> {
 /// Counts of all decisions so far.
 #[derive(Default)]
 pub(super) struct Tally {
-    /// As far as it is complete after each request.
+    /// The figures that are complete after each request.
     report: Report,
     proposed: SideTally,
     current: SideTally,
@@ -136,7 +136,7 @@ struct Shares {
 struct ByName<T> {
     indices: HashMap<String, usize>,
     all: Vec<(SmolStr, T)>,
-    /// Indices of names that were counted last, by parts of these: most are found without a hash.
+    /// Indices of the names that were counted last, by a part of each name. Most names are found without a hash.
     last: [usize; 16],
 }
 
@@ -155,7 +155,7 @@ impl<T: Default> ByName<T> {
         &mut self.all[*last].1
     }
 
-    /// All of them in the order of their names.
+    /// All counts in the order of their names.
     fn sorted(mut self) -> Vec<(SmolStr, T)> {
         self.all.sort_by(|(one, _), (other, _)| one.cmp(other));
         self.all
@@ -205,8 +205,8 @@ impl Tally {
         }
     }
 
-    /// Counts by domain and rule. Returns whether a client would be sent the same response; the names of rules do not matter, and
-    /// without recorded statuses, verdicts are compared.
+    /// Counts by domain and rule. Returns whether a client would be sent the same response. Names of rules do not matter. Without recorded
+    /// statuses, only verdicts are compared.
     fn add_to_domain(&mut self, domain: &str, proposed: Outcome<'_, '_>, current: Outcome<'_, '_>) -> bool {
         let domain = self.domains.of(domain);
         domain.shares.proposed.add(proposed.code());
@@ -270,8 +270,8 @@ impl Share {
     }
 }
 
-/// Counts the keys of a request that is denied on one side only: descriptors that are over their limit there only, or, if
-/// there is none, as after a change of `quota_mode`, all that are over their limit there.
+/// Counts the keys of a request that is denied on one side only: descriptors that are over their limit only there. If there is none, for
+/// example after a change of `quota_mode`, all descriptors that are over their limit there.
 fn add_keys(
     keys: &mut HashMap<Key, u64>,
     request: &Request<'_>,
@@ -301,7 +301,7 @@ fn keys(counts: HashMap<Key, u64>, span: Duration) -> Keys {
     Keys { all, top: counts.into_iter().map(row).collect() }
 }
 
-/// One side, with the minute of the latest request, which is not complete.
+/// One side, with the minute of the latest request, which is incomplete.
 #[derive(Default)]
 struct SideTally {
     side: Side,
@@ -323,7 +323,7 @@ impl SideTally {
         minute.denied += 1;
         self.side.denied += 1;
         let over = outcome.statuses().filter(|status| status.code == Code::OverLimit);
-        // All descriptors that are over have to be admitted: the latest of them decides.
+        // All descriptors that are over have to be admitted, so that the latest of them decides.
         match over.filter_map(|status| status.reset).max() {
             Some(Reset::After(wait)) => self.side.longest_wait = self.side.longest_wait.max(Some(wait)),
             Some(Reset::Never) => self.side.never_admitted += 1,

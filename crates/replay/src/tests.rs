@@ -162,7 +162,7 @@ fn hits_beyond_the_limit_are_never_admitted() {
     assert_eq!(report.newly_denied, 1);
 }
 
-/// As where `quota_mode` is removed from a rule.
+/// As after `quota_mode` is removed from a rule.
 #[test]
 fn a_request_whose_descriptors_are_over_on_both_sides_has_a_key() {
     let mut event = event(0, "user", "a");
@@ -197,7 +197,7 @@ fn the_ends_in_a_log_end_what_the_replay_has_admitted() {
         end.descriptors[0].hits = Hits::new(Some(hits), 1, false);
         end
     };
-    // 1 instead of 6; 4 likewise, once; then 6 do not fit, and their end is for nothing.
+    // 1 instead of 6; 4 likewise, once; then 6 do not fit, and their end has no effect.
     let events = [
         [start("slot-1"), end("slot-1", 1), start("slot-2"), end("slot-1", 0)],
         [end("slot-2", 4), start("slot-3"), end("slot-3", 0), end("slot-4", 0)],
@@ -251,7 +251,7 @@ fn a_call_that_was_reset_ends_what_each_side_has_admitted_once() {
     let cancel = |replay: &mut Replay, ticket: &str| {
         replay.cancel(&CancelledStep { time: Timestamp::from_nanos(1), place: None, ticket: ticket.into() });
     };
-    // The proposed limit admits the first and the third: the second had nothing to end there.
+    // The proposed limit admits the first and the third. The second had nothing to end.
     ["slot-1", "slot-2"].iter().for_each(|ticket| start(&mut replay, ticket));
     ["slot-2", "slot-2"].iter().for_each(|ticket| cancel(&mut replay, ticket));
     cancel(&mut replay, "slot-1");
@@ -261,7 +261,7 @@ fn a_call_that_was_reset_ends_what_each_side_has_admitted_once() {
     assert_eq!((report.proposed.denied, report.current.denied), (3, 1));
 }
 
-/// A log of requests with their holds, under a limit of requests in flight. What another limit does is known, since the holds are.
+/// A log of requests with their holds, under a limit of requests in flight. As the holds are known, so is what another limit does.
 mod requests_in_flight {
     use super::*;
 
@@ -269,7 +269,7 @@ mod requests_in_flight {
     /// Nanoseconds of a tenth of a second.
     const STEP: u64 = SECOND / 10;
 
-    /// A request at a time, in steps, of a user, with the steps for which it holds its slot if it is admitted.
+    /// A request of a user: the step at which it is sent, and the steps for which it holds its slot if it is admitted.
     struct Sent {
         at: u64,
         user: u64,
@@ -291,7 +291,7 @@ mod requests_in_flight {
         (0..4_000).map(&mut next).collect()
     }
 
-    /// Which requests are admitted: by a list of those in flight.
+    /// Whether each request is admitted, by a list of the requests in flight.
     fn admitted(sent: &[Sent], limit: usize) -> Vec<bool> {
         let mut ends: Vec<(u64, u64)> = Vec::new();
         let admits = |Sent { at, user, hold }: &Sent| {
@@ -320,7 +320,7 @@ mod requests_in_flight {
             }
             events.push(start);
         }
-        // Of one time, ends are first.
+        // If several are at one time, ends are first.
         events.sort_by_key(|event| (event.time, event.descriptors[0].entries[0].0 == "user"));
         let text = format!(
             "{{domain: d, descriptors: [{{key: user, rate_limit: {{algorithm: concurrency, \
@@ -350,12 +350,12 @@ mod requests_in_flight {
         assert!(denials(&sent, 1) > 2_000 && denials(&sent, 4) > 400);
         for limit in 2..=8 {
             let (found, truth) = (replayed_denials(&sent, 1, limit), denials(&sent, limit));
-            // Until the first hold has ended, there is none to go by.
+            // Until the first hold has ended, no hold is known.
             assert!(found.abs_diff(truth) <= 3, "{limit} in flight: {found} denied, {truth} in truth");
         }
     }
 
-    /// Requests that only the replay admits have the mean hold instead of their own, which the log does not have.
+    /// Requests that only the replay admits have the mean hold. The log does not have their own.
     #[test]
     fn higher_limits_deny_about_what_they_would_where_holds_differ() {
         let sent = sent(|number| 1 + number % 40);

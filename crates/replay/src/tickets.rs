@@ -1,7 +1,8 @@
-//! Tickets of a log, and those of a replay in their places.
+//! Tickets of a log, and the tickets of a replay that replace them.
 //!
-//! A ticket names counters by the secret of the server that made it. A replay makes its own for the requests that it admits; instead of
-//! a logged one, it renews and ends what its own took. An end of a request that it denied, or whose start the log does not have, ends nothing.
+//! A ticket names counters by the secret of the server that made it. A replay makes its own tickets for the requests that it admits. In
+//! place of a logged ticket, it renews and ends what its own ticket took. If it denied the request, or the log lacks the start, an end has
+//! no effect.
 
 use foldhash::fast::RandomState;
 use smol_str::SmolStr;
@@ -23,14 +24,14 @@ struct Started {
 }
 
 impl Tickets {
-    /// Notes the decision on a request that has this ticket in the log.
+    /// Notes the decision on a request with this ticket in the log.
     pub(super) fn start(&mut self, logged: &str, decision: &Decision<'_>, at: Timestamp) {
         if let Some(slot) = &decision.slot {
             self.0.insert(logged.into(), Started { own: slot.ticket.clone(), at });
         }
     }
 
-    /// The request with the tickets of the replay, if it names one that has one here.
+    /// The request with the tickets of the replay. None if it names no ticket that has one here.
     pub(super) fn replaced<'r, 't: 'r>(&'r self, request: &Request<'t>) -> Option<Request<'r>> {
         let own = |entry: &Entry<'_>| match entry.key {
             TICKET_KEY | RENEWAL_KEY => self.0.get(entry.value),
@@ -49,7 +50,8 @@ impl Tickets {
         Some(if request.is_report() { replaced.reporting() } else { replaced })
     }
 
-    /// Forgets tickets that a request has ended, and keeps those that it has renewed; of slots that it gave back a part of, the rest is held.
+    /// Forgets tickets that a request has ended, and keeps those that it has renewed. If it gave back only a part of the slots, the rest is
+    /// still held.
     pub(super) fn end(&mut self, request: &Request<'_>, at: Timestamp) {
         if self.0.is_empty() {
             return;
@@ -64,25 +66,25 @@ impl Tickets {
         }
     }
 
-    /// The ticket of the replay instead of the log's, whose request has ended; none if it has none.
+    /// Takes the ticket of the replay for a logged ticket whose request has ended. None if there is none.
     pub(super) fn take(&mut self, logged: &str) -> Option<Box<str>> {
         self.0.remove(logged).map(|started| started.own)
     }
 
-    /// Forgets tickets that can have no effect any more.
+    /// Forgets tickets that can no longer have an effect.
     pub(super) fn sweep(&mut self, now: Timestamp) {
         self.0.retain(|_, started| !is_over(started.at, now));
     }
 }
 
-/// The tickets that a request ends as a whole, and other values of such entries.
+/// The tickets that a request ends as a whole. May include other values of such entries.
 pub(super) fn ended_by<'r>(request: &'r Request<'_>) -> impl Iterator<Item = &'r str> {
     let ends = request.descriptors().iter().filter(|of| matches!(of.hits, Hits::Take(_)));
     let entries = ends.flat_map(|descriptor| &descriptor.entries);
     entries.filter(|entry| entry.key == TICKET_KEY).map(|entry| entry.value)
 }
 
-/// Whether what was taken at a time has no effect any more.
+/// Whether what was taken at `taken` no longer has an effect.
 pub(super) fn is_over(taken: Timestamp, now: Timestamp) -> bool {
     now.since(taken) > HOLD_MAX
 }

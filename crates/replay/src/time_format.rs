@@ -14,7 +14,7 @@ pub(super) fn time<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Re
 pub(super) fn exact_time<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
     match jiff::Timestamp::from_nanosecond(i128::from(time.as_nanos())) {
         Ok(time) => serializer.collect_str(&time),
-        // All 64 bits are within the range of the type.
+        // Unreachable: all 64 bits are within the range of the type.
         Err(_) => serializer.serialize_none(),
     }
 }

@@ -1,12 +1,12 @@
-//! Descriptors of a replay to which no limit applied: the domain and the keys of each.
+//! Descriptors of a replay without a limit: the domain and the keys of each.
 
 use smol_str::SmolStr;
 use tidegate_core::limit::Request;
 
-/// Paths of keys that are kept.
+/// The most paths of keys that are kept.
 const PATHS_MAX: usize = 64;
 
-/// Descriptors to which no limit applied, by domain and keys.
+/// Descriptors without a limit, by domain and keys.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Unlimited(Vec<(SmolStr, Vec<SmolStr>)>);
 
@@ -22,7 +22,7 @@ impl Unlimited {
         }
     }
 
-    /// The paths of a domain, as rules without values have them.
+    /// The paths of a domain, in the form of rules without values.
     pub(super) fn of_domain(&self, domain: &str) -> Vec<String> {
         let of_domain = self.0.iter().filter(|(of, _)| of == domain);
         of_domain.map(|(_, keys)| keys.join(" → ")).collect()

@@ -1,23 +1,23 @@
-//! What a replay did not limit: rules that limited no request, and domains without rules. A mistyped name shows here, instead of as a
-//! limit that never denies.
+//! What a replay did not limit: rules that limited no request, and domains without rules. This reveals a mistyped name, which otherwise is
+//! only a limit that never denies.
 
 use super::report::{Report, RuleRow};
 use tidegate_core::rules::{RuleSet, nearest_name};
 
-/// Rules that a warning each is for.
+/// The most rules with a warning each.
 const RULES_LISTED: usize = 5;
 
 /// What the proposed rules did not limit.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Unreached {
-    /// For people, the domains first.
+    /// Warnings for people, domains first.
     pub warnings: Vec<String>,
-    /// Whether the rules have limits, and none of them applied to a request.
+    /// Whether the rules have limits of which none applied to a request.
     pub is_all: bool,
 }
 
 impl Report {
-    /// What these rules, which were the proposed ones, did not limit.
+    /// What these rules, the proposed ones, did not limit.
     pub fn unreached(&self, rules: &RuleSet) -> Unreached {
         let mut warnings = Vec::new();
         let names: Vec<&str> = rules.domains().map(|domain| domain.name()).collect();
@@ -40,7 +40,7 @@ impl Report {
             let paths: Vec<&str> = with_limits.map(|rule| &*rule.info.path).collect();
             let reached = paths.iter().filter(|path| is_reached(path)).count();
             limited += reached;
-            // Of limits by conditions, several apply to a request, and its status names one.
+            // Several limits by conditions apply to a request, but its status names only one.
             if domain.conditional().is_none() || reached == 0 {
                 unreached.extend(
                     paths.into_iter().filter(|path| !is_reached(path)).map(|path| (domain.name(), path)),

@@ -3,7 +3,7 @@
 /// The highest bit of each byte.
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
-/// Eight characters as numbers from 0 to 9, the first in the lowest byte, and how many of them are digits before any other.
+/// Eight characters as numbers from 0 to 9, the first in the lowest byte. With the number of digits before any other character.
 #[inline(always)]
 fn digits_of(word: [u8; 8]) -> (u64, usize) {
     const ZEROS: u64 = u64::from_le_bytes([b'0'; 8]);
@@ -14,7 +14,7 @@ fn digits_of(word: [u8; 8]) -> (u64, usize) {
     (word, others.trailing_zeros() as usize / 8)
 }
 
-/// How many digits a text starts with.
+/// Number of digits at the start of a text.
 #[inline(always)]
 pub(super) fn leading_digits(bytes: &[u8]) -> usize {
     let mut end = 0;
@@ -28,7 +28,7 @@ pub(super) fn leading_digits(bytes: &[u8]) -> usize {
     end + bytes[end..].iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
 
-/// The number that the digits at the start of a text are, and how many these are; none if it exceeds 64 bits.
+/// The number at the start of a text, and its number of digits. None if it exceeds 64 bits.
 #[inline(always)]
 pub(super) fn leading_number(bytes: &[u8]) -> Option<(u64, usize)> {
     const POWERS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
@@ -38,7 +38,7 @@ pub(super) fn leading_number(bytes: &[u8]) -> Option<(u64, usize)> {
         if digits == 0 {
             return Some((number, end));
         }
-        // Zeros before the digits, then pairs of them, pairs of pairs, and all.
+        // Puts zeros before the digits, then combines pairs, pairs of pairs, and all.
         let word = word << (64 - 8 * digits);
         let pairs = word.wrapping_mul(10).wrapping_add(word >> 8) & 0x00FF_00FF_00FF_00FF;
         let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_FFFF_0000_FFFF;
@@ -63,7 +63,7 @@ pub(super) fn end_of_text(bytes: &[u8]) -> Option<usize> {
     let (words, rest) = bytes.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
-        // Sets the highest bit of each byte that is less, and perhaps of some after the first of them.
+        // Sets the highest bit of each byte that is less, and maybe of some bytes after the first such byte.
         let less = |word: u64, bound: u64| word.wrapping_sub(bound * ONES) & !word & HIGH;
         let is = |byte: u8| less(word ^ (u64::from(byte) * ONES), 1);
         let found = is(b'"') | is(b'\\') | less(word, 0x20);

@@ -1,17 +1,17 @@
-//! The address of a client as the actions of Envoy send it, from the field of an access log.
+//! The address of a client in the field of an access log, in the form that the actions of Envoy send.
 //!
-//! Envoy logs `192.0.2.44:37652` or `[2001:db8::1]:443`, and sends `192.0.2.44` or `2001:db8::1`. A field with a list, such as
-//! `x-forwarded-for`, has the address that the nearest proxy appended at its end; addresses before it are claims of the client.
+//! Envoy logs `192.0.2.44:37652` or `[2001:db8::1]:443`, and sends `192.0.2.44` or `2001:db8::1`. If a field has a list, such as
+//! `x-forwarded-for`, the nearest proxy has appended the last address; addresses before it are claims of the client.
 
 use ipnet::IpNet;
 use std::{borrow::Cow, net::IpAddr};
 
-/// The address in the text: without its port, of a list the last. None if that is no IP address.
+/// The address in the text, without its port. Takes the last address of a list. None if it is not an IP address.
 pub(super) fn address(text: &str) -> Option<Cow<'_, str>> {
     let last = text.rsplit(',').next().unwrap_or(text).trim();
     let bare = match last.strip_prefix('[') {
         Some(bracketed) => bracketed.split_once(']').filter(|(_, port)| is_port(port))?.0,
-        // An IPv6 address has at least two colons; without brackets it has no port.
+        // An IPv6 address has at least two colons. Without brackets it has no port.
         None => match last.split_once(':') {
             Some((host, port)) if !port.contains(':') => is_number(port).then_some(host)?,
             _ => last,
@@ -31,7 +31,7 @@ pub(super) fn network(text: &str, v4_bits: u8, v6_bits: u8) -> Option<String> {
     Some(IpNet::new(address, bits).ok()?.trunc().to_string())
 }
 
-/// Whether the text after a closing bracket is nothing or a colon and a port.
+/// Whether the text after a closing bracket is empty, or a colon and a port.
 fn is_port(text: &str) -> bool {
     text.is_empty() || text.strip_prefix(':').is_some_and(is_number)
 }

@@ -1,4 +1,4 @@
-//! Fields of records of CSV.
+//! Fields of CSV records.
 
 use super::{
     element::{Line, element, places},
@@ -17,7 +17,7 @@ pub struct Columns(Vec<String>);
 pub(super) struct CsvFields {
     /// Number of columns.
     width: usize,
-    /// The column of each field, and the index of an element of the list in it.
+    /// The column of each field, and the index of an element if the column has a list.
     places: Vec<(usize, Option<i64>)>,
 }
 
@@ -56,7 +56,7 @@ impl Line for Record<'_> {
     }
 }
 
-/// The fields of a line of RFC 4180. A record is one line: quoted fields have no line feeds.
+/// The fields of a line of RFC 4180. A record is one line: quoted fields contain no line feeds.
 fn csv_fields(line: &[u8]) -> Result<Vec<Cow<'_, str>>, LineError> {
     let line = std::str::from_utf8(line).map_err(|_| LineError::NotUtf8)?;
     let mut rest = line.trim_end_matches(['\n', '\r']);

@@ -1,4 +1,4 @@
-//! What the layouts have in common: the fields of a line, and elements of lists in them.
+//! What the layouts have in common: the fields of a line, and elements of lists in fields.
 
 use super::{mapping::Mapping, missing::UnknownField};
 use std::borrow::Cow;
@@ -8,13 +8,13 @@ pub(super) trait Line {
     /// The text of a field of the mapping; none if it is absent, empty or `-`.
     fn text(&self, field: usize) -> Option<Cow<'_, str>>;
 
-    /// The format of the time, if the log states one.
+    /// The format of the time, if the log's format has one.
     fn time_format(&self) -> Option<&str> {
         None
     }
 }
 
-/// Of a text that may be that of an absent field. Servers write a hyphen, or nothing.
+/// The text of a field, none if the field is absent. Servers write a hyphen or nothing then.
 pub(super) fn present(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
     (!matches!(&*text, "" | "-")).then_some(text)
 }
@@ -43,13 +43,13 @@ pub(super) fn places<'n, P, K: Iterator<Item = &'n str>>(
         .collect()
 }
 
-/// The place of an element by its index, from the end if that is negative.
+/// The position of an element by its index. A negative index counts from the end.
 pub(super) fn place_of(index: i64, length: usize) -> Option<usize> {
     let index_from_start = if index < 0 { i64::try_from(length).ok()? + index } else { index };
     usize::try_from(index_from_start).ok().filter(|place| *place < length)
 }
 
-/// An element of a text that is a list with commas; without an index, the text.
+/// An element of a text that is a list with commas. Without an index, the whole text.
 pub(super) fn element(text: Cow<'_, str>, index: Option<i64>) -> Option<Cow<'_, str>> {
     let Some(index) = index else { return present(text) };
     fn nth(text: &str, index: i64) -> Option<&str> {

@@ -6,10 +6,10 @@ use serde_json::Value;
 use smol_str::SmolStr;
 use std::borrow::Cow;
 
-/// The name of a field: of a member, or of nested members and elements such as `headers.tags[0]`.
+/// The name of a field: a member, or nested members and elements such as `headers.tags[0]`.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct JsonPath {
-    /// The name as it was given, which a member may have.
+    /// The name as it was given. A member may have exactly this name.
     name: SmolStr,
     steps: Vec<Step>,
 }
@@ -41,7 +41,7 @@ impl JsonPath {
         Self { name: name.into(), steps }
     }
 
-    /// The value, and the index of an element that is to be taken from its text.
+    /// The value, and the index of an element to take from its text.
     fn find<'v>(&self, object: &'v Value) -> Option<(&'v Value, Option<i64>)> {
         if let Some(value) = object.get(&*self.name) {
             return Some((value, None));

@@ -1,10 +1,10 @@
-//! How requests are made of the fields of an access log.
+//! How requests are made from the fields of an access log.
 
 use super::address::{address, network};
 use smol_str::SmolStr;
 use std::borrow::Cow;
 
-/// How requests are made of the fields of a log.
+/// How requests are made from the fields of a log.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Mapping {
     /// The domain of all requests.
@@ -13,9 +13,9 @@ pub struct Mapping {
     pub(super) fields: Vec<SmolStr>,
     /// The field with the time.
     pub(super) time: usize,
-    /// The field with the number of hits; each request is one hit without it.
+    /// The field with the number of hits. Without it, each request is one hit.
     pub(super) hits: Option<usize>,
-    /// The field and its value in requests that were denied; all count as admitted without it.
+    /// The field and its value in requests that were denied. Without it, all count as admitted.
     pub(super) denied: Option<(usize, SmolStr)>,
     /// Entries of each descriptor.
     pub(super) descriptors: Vec<Vec<MappedEntry>>,
@@ -33,14 +33,14 @@ pub(super) enum MappedValue {
     Constant(SmolStr),
 }
 
-/// How the value of an entry is made of the text of a field.
+/// How the value of an entry is made from the text of a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reading {
     /// The text.
     Text,
     /// The address in the text, without its port.
     Address,
-    /// The network of that address, by the lengths of its prefix for IPv4 and IPv6.
+    /// The network of that address, with the lengths of its prefix for IPv4 and IPv6.
     Network(u8, u8),
 }
 
@@ -53,7 +53,7 @@ pub(super) enum Reading {
 pub struct MappingError(String);
 
 impl Mapping {
-    /// A mapping without descriptors, hits and denials, with the field that has the time.
+    /// A mapping without descriptors, hits and denials. `time` is the field with the time.
     pub fn new(domain: SmolStr, time: &str) -> Self {
         let fields = vec![time.into()];
         Self { domain, fields, time: 0, hits: None, denied: None, descriptors: Vec::new() }
@@ -64,7 +64,7 @@ impl Mapping {
         self.hits = Some(self.field(field));
     }
 
-    /// Requests whose field has this value were denied.
+    /// Counts requests as denied if this field has this value.
     pub fn set_denied(&mut self, field: &str, value: &str) {
         self.denied = Some((self.field(field), value.into()));
     }
@@ -97,7 +97,7 @@ impl Mapping {
         })
     }
 
-    /// What a field is for, in messages.
+    /// The purpose of a field, for messages.
     pub(super) fn use_of(&self, field: usize) -> String {
         if field == self.time {
             return "the time".to_owned();
@@ -116,8 +116,8 @@ impl Mapping {
 }
 
 impl Reading {
-    /// The name and the reading of a field that is written as the value of a key. The key or the field states that it has an address:
-    /// these are the keys of Envoy's actions, and the names that Envoy and nginx have for the address of a client.
+    /// The name and the reading of a field that is the value of a key. The key or the field shows that the field has an address: these are
+    /// the keys of Envoy's actions, and the names of the client's address in Envoy and nginx.
     fn of_field<'v>(key: &str, value: &'v str) -> Option<(&'v str, Self)> {
         if let Some(name) = value.strip_prefix("text(").and_then(|name| name.strip_suffix(')')) {
             return Some((name, Self::Text));
@@ -129,7 +129,7 @@ impl Reading {
         }
         let has_address = |text: &str| text.to_ascii_lowercase().replace('-', "_").contains("remote_addr");
         let reading = match key {
-            // Envoy's default for the lengths of the prefixes.
+            // Envoy's default prefix lengths.
             "masked_remote_address" => Self::Network(32, 128),
             _ if has_address(key) || has_address(value) => Self::Address,
             _ => Self::Text,
@@ -137,14 +137,14 @@ impl Reading {
         Some((value, reading))
     }
 
-    /// The lengths of prefixes: `24/64`, or `24` for IPv4 alone.
+    /// The lengths of prefixes: `24/64`, or `24` for IPv4 only.
     fn network(bits: &str) -> Option<Self> {
         let (v4_bits, v6_bits) = bits.split_once('/').unwrap_or((bits, "128"));
         let (v4_bits, v6_bits) = (v4_bits.parse().ok()?, v6_bits.parse().ok()?);
         (v4_bits <= 32 && v6_bits <= 128).then_some(Self::Network(v4_bits, v6_bits))
     }
 
-    /// The value; as an error, the text where it has no address.
+    /// The value. If the text has no address, the text is the error.
     pub(super) fn value<'t>(self, text: Cow<'t, str>) -> Result<SmolStr, Cow<'t, str>> {
         let value = match self {
             Self::Text => Some(SmolStr::from(&*text)),

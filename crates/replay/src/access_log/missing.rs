@@ -1,13 +1,13 @@
-//! Fields of a mapping that lines do not have, with the names that they have.
+//! Fields of a mapping that lines do not have, and the names of the fields that they do have.
 
 use super::mapping::Mapping;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use tidegate_core::rules::nearest_name;
 
-/// Lines of JSON of which the names of fields are noted, for the nearest name of a field that no line has.
+/// Number of JSON lines whose field names are noted. A message can then suggest the nearest name for a field that no line has.
 const NAMED_LINES: u64 = 64;
-/// Names after which no more lines are looked at.
+/// After this many names, no more lines are looked at.
 const NAMES_KEPT: usize = 1_000;
 /// Names that a message lists.
 const NAMES_LISTED: usize = 16;
@@ -26,11 +26,11 @@ pub struct UnknownField {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FieldsSeen {
     lines: u64,
-    /// Lines with a time, and with the number of hits if that is a field.
+    /// Lines with a time, and with a number of hits if that is a field.
     requests: u64,
-    /// By field of the mapping: lines that had it.
+    /// By field of the mapping: number of lines with the field.
     found: Vec<u64>,
-    /// Of the first lines, if they are JSON.
+    /// Names in the first lines, if these are JSON.
     names: BTreeSet<String>,
     no_address: u64,
     first_no_address: Option<String>,
@@ -80,14 +80,14 @@ impl FieldsSeen {
         self.first_no_address.get_or_insert_with(|| text.chars().take(100).collect());
     }
 
-    /// Notes the names of the fields of one of the first lines.
+    /// Notes the names of the fields in one of the first lines.
     pub(super) fn note_names(&mut self, object: &Value) {
         if self.lines < NAMED_LINES && self.names.len() < NAMES_KEPT {
             add_names(object, "", &mut self.names);
         }
     }
 
-    /// Fields of the mapping that no line has, and values that are no addresses.
+    /// Warnings about fields of the mapping that no line has, and about values that are not addresses.
     pub fn warnings(&self, mapping: &Mapping) -> Vec<String> {
         let is_missing = |field: &usize| {
             let is_required = *field == mapping.time || mapping.hits == Some(*field);
@@ -96,7 +96,7 @@ impl FieldsSeen {
         let known: Vec<&str> = self.names.iter().map(|name| &**name).collect();
         let missing = (0..mapping.fields.len()).filter(is_missing).map(|field| {
             let (name, used) = (&mapping.fields[field], mapping.use_of(field));
-            // The layout of CSV and text was looked at before: the field is there, without a value.
+            // CSV and text have fixed fields: the field is there, without a value.
             let known =
                 if known.is_empty() { "each has none, or -".to_owned() } else { known_text(name, &known) };
             format!("no line has a value for the field `{name}`, for {used}; {known}")

@@ -1,7 +1,7 @@
-//! Requests of access logs: JSON lines, CSV, or text in the format of a server. A mapping makes descriptors of fields, as the
+//! Requests of access logs: JSON lines, CSV, or text in the format of a server. A mapping makes descriptors from fields, as the
 //! `rate_limits` of a route of Envoy do: a descriptor with an absent field is left out.
 //!
-//! [`AccessLog`] reads the lines of a log. Its [`Layout`] finds the fields, the [`Mapping`] makes a request of them.
+//! [`AccessLog`] reads the lines of a log. Its [`Layout`] finds the fields, and the [`Mapping`] makes a request from them.
 
 mod address;
 mod csv;
@@ -40,7 +40,7 @@ pub enum Layout {
     Json,
     /// A record of CSV.
     Csv(Columns),
-    /// The text that a server writes by a format.
+    /// Text that a server writes by a format.
     Text(Arc<TextFormat>),
 }
 
@@ -51,7 +51,7 @@ pub struct AccessLog {
     fields: Fields,
 }
 
-/// Where the fields of the mapping are, by their index.
+/// The positions of the mapping's fields, by their index.
 #[derive(Clone)]
 enum Fields {
     Json(Vec<JsonPath>),
@@ -60,7 +60,7 @@ enum Fields {
 }
 
 impl AccessLog {
-    /// A reader of lines in this layout. In CSV and text, all fields of the mapping must be there.
+    /// A reader of lines in this layout. CSV and text must have all fields of the mapping.
     pub fn new(mapping: Arc<Mapping>, layout: Layout) -> Result<Self, UnknownField> {
         let fields = match layout {
             Layout::Json => Fields::Json(mapping.fields.iter().map(|name| JsonPath::parse(name)).collect()),
@@ -120,7 +120,7 @@ impl AccessLog {
         }
         let mut descriptors = Vec::with_capacity(mapping.descriptors.len());
         for entries in &mapping.descriptors {
-            // Each entry is read, so that a field that no line has is noticed behind one that some lack.
+            // Reads every entry, even after an absent one, so that a field that no line has is noticed.
             let entries: Vec<_> = entries.iter().map(|entry| mapped(entry, line, seen)).collect();
             if let Some(entries) = entries.into_iter().collect::<Option<Vec<_>>>() {
                 descriptors.push(EventDescriptor { entries, hits, own_limit: None, recorded: None });

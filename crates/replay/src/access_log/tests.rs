@@ -1,4 +1,4 @@
-//! The same request in each layout is the same event.
+//! The same request is the same event in each layout.
 
 use super::*;
 
@@ -117,7 +117,7 @@ fn hits_are_read_from_their_field() {
     assert_eq!(hits("-3").unwrap_err().to_string(), "the field `cost` is \"-3\"; it must be a whole number");
 }
 
-/// Formats of servers, the fields in them, and a line of each for the same request.
+/// Formats of servers, their fields, and a line of each for the same request.
 #[test]
 fn the_formats_of_servers_have_the_request_that_json_has() {
     let json_line = r#"{"start_time":"2026-03-01T12:00:00Z","method":"GET","path":"/a?b=c","client":"192.0.2.44:37652","agent":"x \"y\" é","response_code":429}"#;
@@ -168,7 +168,7 @@ fn the_formats_of_servers_have_the_request_that_json_has() {
     }
 }
 
-/// Envoy writes the quotes of a header as they are.
+/// Envoy does not escape the quotes of a header.
 #[test]
 fn a_header_that_looks_like_other_fields_makes_no_request() {
     let log = text(ISTIO_DEFAULT, &["remote_address=downstream_remote_address"]).expect("all fields");
@@ -205,7 +205,7 @@ fn a_line_that_does_not_fit_has_the_place() {
         format!("{misfit} `http_user_agent` at column 59 has no \"\\\"\" after it at the end of the line")
     );
     assert!(error(b"\xff\xfe\0\n").contains("does not fit"));
-    // A request line that is not complete has no path, and its address counts.
+    // An incomplete request line has no path, but its address counts.
     let incomplete = "192.0.2.1 - - [01/Mar/2026:12:00:00 +0000] \"\\x16\\x03\" 400 0 \"-\" \"-\"\n";
     assert_eq!(entries(&log, incomplete), ["remote_address=192.0.2.1"]);
     let log = text(NGINX_COMBINED, &["path=path"]).expect("all fields");

@@ -3,7 +3,7 @@
 use jiff::{civil::DateTime, fmt::strtime, tz::Offset};
 use tidegate_core::limit::Timestamp;
 
-/// The forms, for the reason why a time cannot be read.
+/// The forms, for the error about a time that cannot be read.
 pub(crate) const FORMS: &str = "RFC 3339, also with a space before the time or the offset, or with UTC (without a zone, a time is UTC); \
                                 01/Mar/2026:12:00:00 +0000; or seconds, milliseconds, microseconds or nanoseconds since 1970";
 
@@ -14,7 +14,7 @@ pub(crate) fn log_time(text: &str) -> Option<Timestamp> {
     since_1970(text).or_else(|| rest.iso_8601()).or_else(|| Rest(text.as_bytes()).common_log())
 }
 
-/// A time in a format of `strftime`. Without a zone it is UTC.
+/// A time in a `strftime` format. Without a zone it is UTC.
 pub(crate) fn formatted_time(format: &str, text: &str) -> Option<Timestamp> {
     let parsed = strtime::parse(format, text).ok()?;
     let time = parsed.to_timestamp().ok();
@@ -26,8 +26,8 @@ fn timestamp(time: jiff::Timestamp) -> Option<Timestamp> {
     u64::try_from(time.as_nanosecond()).ok().map(Timestamp::from_nanos)
 }
 
-/// A number with or without a fraction. Its digits before the fraction state its unit: until the year 5138, seconds have at most 11
-/// digits, and all units after March 1973 have at least 12, 15 and 18.
+/// A number with or without a fraction. The number of whole digits determines the unit: until the year 5138, seconds have at most 11
+/// digits. After March 1973, the other units have at least 12, 15 and 18.
 fn since_1970(text: &str) -> Option<Timestamp> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -82,7 +82,7 @@ impl Rest<'_> {
         self.one_of(b":")?;
         let minute = self.number(2)?;
         self.one_of(b":")?;
-        // A leap second is the second before it.
+        // A leap second counts as the second before it.
         let second = self.number(2)?.min(59);
         let nanos = if self.one_of(b".,").is_some() { self.fraction()? } else { 0 };
         let offset = self.offset()?;
@@ -116,7 +116,7 @@ impl Rest<'_> {
         (self.0.is_empty() && minutes < 60).then_some(sign * seconds)
     }
 
-    /// The number of exactly so many digits.
+    /// A number of exactly `digits` digits.
     fn number(&mut self, digits: usize) -> Option<i64> {
         let (number, rest) = self.0.split_at_checked(digits)?;
         self.0 = rest;

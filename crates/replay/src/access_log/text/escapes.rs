@@ -1,9 +1,9 @@
-//! Values as they were before a server escaped them for its log: nginx writes `"` as `\x22`, Apache as `\"`.
+//! Values before a server escaped them for its log: nginx writes `"` as `\x22`, Apache as `\"`.
 
 use std::borrow::Cow;
 use tidegate_core::limit::client_text;
 
-/// The text that the value has as an entry of a descriptor.
+/// The text of the value in an entry of a descriptor.
 pub(super) fn text(value: &[u8], escapes: bool) -> Cow<'_, str> {
     if escapes && memchr::memchr(b'\\', value).is_some() {
         return Cow::Owned(client_text(&unescaped(value), usize::MAX).into_owned());
@@ -50,7 +50,7 @@ mod tests {
         assert_eq!(text(br"a\x22b", false), r"a\x22b");
         assert_eq!(text(b"a\xffb\xc3", true), r"a\xffb\xc3");
         assert_eq!(text(br"a\xffb", true), r"a\xffb");
-        // A client of Envoy has written these four characters itself.
+        // With Envoy, the client has sent these four characters.
         assert_eq!(text(br"a\xffb", false), r"a\\xffb");
     }
 }

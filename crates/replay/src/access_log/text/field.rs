@@ -3,23 +3,23 @@
 use memchr::memmem::Finder;
 use std::fmt;
 
-/// A field, with the text between it and the next one.
+/// A field, and the text between it and the next field.
 #[derive(Clone, Debug)]
 pub(super) struct TextField {
-    /// Names by which a mapping may name it; the first is that of the format, without its sigil.
+    /// Names of the field in mappings. The first is the name in the format, without its sigil.
     pub(super) names: Vec<String>,
     pub(super) role: Role,
-    /// Spaces in each of its values.
+    /// Number of spaces in each of its values.
     pub(super) spaces: usize,
-    /// The format of the time, if the field states one.
+    /// The format of the time, if the field has one.
     pub(super) time_format: Option<String>,
-    /// Whether it is outside of quotes: then a value may be a list with a comma and a space between its elements.
+    /// Whether it is outside of quotes. Its value may then be a list with a comma and a space between elements.
     pub(super) may_be_list: bool,
-    /// The text after it; that after the last one ends the line.
+    /// The text after the field. After the last field, it ends the line.
     pub(super) after: Literal,
 }
 
-/// What a server states in a field by default.
+/// The meaning of a field in a server's format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
     Time,
@@ -57,13 +57,13 @@ impl TextField {
         }
     }
 
-    /// States the format of the time; none if it is empty.
+    /// Sets the format of the time, unless it is empty.
     pub(super) fn has_time_format(&mut self, format: &str) {
         self.spaces = format.matches(' ').count();
         self.time_format = (!format.is_empty()).then(|| format.to_owned());
     }
 
-    /// The end of the value that starts at a place: where the text after it first is.
+    /// The end of the value that starts at `start`: the first occurrence of the text after it.
     pub(super) fn end(&self, line: &[u8], start: usize, escapes: bool) -> Option<usize> {
         let mut from = start;
         if self.after.bytes().starts_with(b" ") {
@@ -74,11 +74,11 @@ impl TextField {
         self.after.find(line, from..line.len(), self.may_be_list, escapes)
     }
 
-    /// Whether the value at a place might start later, since the text before it is also in it.
+    /// Whether the value could start later, because it contains the text before it.
     pub(super) fn may_start_later(&self, line: &[u8], value: (usize, usize), before: (&Self, bool)) -> bool {
         let (before, escapes) = before;
         let (literal, (mut start, end)) = (&before.after, value);
-        // A longer text overlaps itself at most: its first byte is not where it was found.
+        // A longer text can only overlap itself: its first byte is not where it was found.
         start = (start - literal.bytes().len()) + 1;
         let mut left = if literal.bytes() == b" " { self.spaces } else { 0 };
         while let Some(at) = literal.find(line, start..end, before.may_be_list, escapes) {
@@ -96,7 +96,7 @@ impl TextField {
     }
 }
 
-/// Whether two names without sigils are the same. Letters of Apache differ by case, header names do not.
+/// Whether two names without sigils are the same. Letters of Apache are case-sensitive, header names are not.
 pub(super) fn is_same_name(one: &str, other: &str) -> bool {
     const SHORTEST: usize = 3;
     let plain = |name: &str| match name.split_once('(') {
@@ -107,7 +107,7 @@ pub(super) fn is_same_name(one: &str, other: &str) -> bool {
 }
 
 impl Part {
-    /// The part of a request line that has this name.
+    /// The part of a request line with this name.
     pub(super) fn named(name: &str) -> Option<Self> {
         match &*name.to_ascii_lowercase() {
             "method" | ":method" | "request_method" => Some(Self::Method),
@@ -117,7 +117,7 @@ impl Part {
         }
     }
 
-    /// This part of a value. Of a request line that is not complete, only the whole exists.
+    /// This part of a value. An incomplete request line only exists as a whole.
     pub(super) fn of(self, value: &[u8]) -> Option<&[u8]> {
         let places = || {
             Some((memchr::memchr(b' ', value)?, memchr::memrchr(b' ', value)?))
@@ -141,7 +141,7 @@ impl Literal {
         self.finder.needle()
     }
 
-    /// The first place within the range at which it ends a value.
+    /// The first position in the range at which it ends a value.
     fn find(
         &self,
         line: &[u8],

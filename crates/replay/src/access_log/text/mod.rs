@@ -1,7 +1,7 @@
 //! Lines of text that a server writes by a format string.
 //!
-//! Invariant: a line is read only if it fits the format in one way. Envoy does not escape quotes, so a header of a client can look
-//! like the end of its field and the start of the next one; such a line could state any address, and is refused.
+//! Invariant: a line is read only if it fits the format in exactly one way. Envoy does not escape quotes, so that a client's header can
+//! imitate the end of its field and the start of the next. Such a line could contain any address, and is refused.
 
 mod escapes;
 mod field;
@@ -20,12 +20,12 @@ use notation::Piece;
 use smallvec::SmallVec;
 use std::{borrow::Cow, sync::Arc};
 
-/// Envoy's format where `text_format` is not set.
+/// Envoy's format if `text_format` is not set.
 pub const ENVOY_DEFAULT: &str = "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%\" %RESPONSE_CODE% \
     %RESPONSE_FLAGS% %BYTES_RECEIVED% %BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% \"%REQ(X-FORWARDED-FOR)%\" \
     \"%REQ(USER-AGENT)%\" \"%REQ(X-REQUEST-ID)%\" \"%REQ(:AUTHORITY)%\" \"%UPSTREAM_HOST%\"";
 
-/// Istio's format where `accessLogFormat` is not set.
+/// Istio's format if `accessLogFormat` is not set.
 pub const ISTIO_DEFAULT: &str = "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%\" %RESPONSE_CODE% \
     %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% \"%UPSTREAM_TRANSPORT_FAILURE_REASON%\" \
     %BYTES_RECEIVED% %BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% \"%REQ(X-FORWARDED-FOR)%\" \"%REQ(USER-AGENT)%\" \
@@ -93,7 +93,7 @@ impl TextFormat {
         self.fields.iter().find(|field| field.role == role).map(|field| &*field.names[0])
     }
 
-    /// The places of the values in a line.
+    /// The positions of the values in a line.
     fn values(&self, line: &[u8]) -> Result<Values, LineError> {
         let mut values = Values::new();
         if !line.starts_with(self.start.as_bytes()) {
@@ -118,7 +118,7 @@ impl TextFormat {
             values.push((start, end));
             start = end + after.len();
         }
-        // Each text between fields was found at its first place. The line fits in one way if that is the last one too.
+        // Each text between fields was found at its first position. If that is also its last, the line fits in only one way.
         for (index, of) in self.fields.windows(2).enumerate() {
             let value = values[index + 1];
             if of[1].may_start_later(line, value, (&of[0], self.escapes)) {
@@ -145,7 +145,7 @@ impl TextFormat {
 
 /// The texts and fields of a format string.
 fn pieces(format: &str, notation: Notation) -> Result<Vec<Piece>, FormatError> {
-    // Formats are copied from configurations, with their escapes and the line feed.
+    // Formats are copied from configurations, with escapes and the line feed.
     let format = format.trim_end_matches('\n');
     let mut rest = format.strip_suffix("\\n").unwrap_or(format);
     let (mut pieces, sigil) = (Vec::new(), notation.sigil());
@@ -188,7 +188,7 @@ fn pieces(format: &str, notation: Notation) -> Result<Vec<Piece>, FormatError> {
 
 type Values = SmallVec<[(usize, usize); 32]>;
 
-/// A format, and where the fields of a mapping are in it.
+/// A format, and the positions of a mapping's fields in it.
 #[derive(Clone, Debug)]
 pub(super) struct BoundFormat {
     format: Arc<TextFormat>,

@@ -2,7 +2,7 @@
 
 use super::field::{Role, TextField};
 
-/// A server, by how its format strings name fields.
+/// A server, by the way in which its format strings name fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notation {
     /// `%RESPONSE_CODE%`, `%REQ(X-USER)%`.
@@ -53,7 +53,7 @@ impl Notation {
         after_percents.next().map(|_| Self::Apache)
     }
 
-    /// Reads the field that a text starts with, after its sigil; returns it with the rest of the text, or none if it is not closed.
+    /// Reads the field at the start of a text, after its sigil. Returns it with the rest of the text. None if the field is not closed.
     pub(super) fn field(self, rest: &str) -> Option<(TextField, &str)> {
         match self {
             Self::Envoy => envoy_field(rest),
@@ -66,7 +66,7 @@ impl Notation {
         if self == Self::Nginx { '$' } else { '%' }
     }
 
-    /// Whether quotes and control characters in values are escaped by backslashes. Envoy writes them as they are.
+    /// Whether quotes and control characters in values are escaped by backslashes. Envoy does not escape them.
     pub(super) fn escapes(self) -> bool {
         self != Self::Envoy
     }
@@ -77,7 +77,7 @@ fn envoy_field(rest: &str) -> Option<(TextField, &str)> {
     let name_end = rest.find(['(', ':', '%'])?;
     let (command, after) = rest.split_at(name_end);
     let (argument, after) = match after.strip_prefix('(') {
-        // The argument may have parentheses, and percents if it is the format of a time.
+        // The argument may contain parentheses, and percents if it is the format of a time.
         Some(inner) => {
             let end = inner.match_indices(')').map(|(at, _)| at).find(|at| {
                 let digits = inner[at + 1..]
