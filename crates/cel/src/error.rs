@@ -1,4 +1,4 @@
-//! Bounds of expressions, and the errors of those that exceed them or have no value.
+//! Bounds of expressions, and the errors of expressions that exceed them or have no value.
 
 /// Bytes of an expression.
 pub const LENGTH_MAX: usize = 8 * 1024;

@@ -289,7 +289,7 @@ impl<'t> Evaluation<'_, 't> {
         }
     }
 
-    /// Whether two values are equal; those of different types are not.
+    /// Whether two values are equal; values of different types are not.
     fn equal(&mut self, one: &Value<'t>, other: &Value<'t>) -> Result<bool, Error> {
         self.spend(1)?;
         match (one, other) {

@@ -98,7 +98,7 @@ impl Expression {
         }
     }
 
-    /// The pairs of a map whose keys and values are texts; those of other types, and other values, are left out.
+    /// The pairs of a map whose keys and values are texts; pairs of other types, and other values, are left out.
     pub fn texts<'t>(
         &'t self,
         descriptors: &dyn Descriptors<'t>,

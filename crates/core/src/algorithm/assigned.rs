@@ -23,7 +23,7 @@ pub struct Assigned {
 }
 
 impl Assigned {
-    /// Bytes as it is stored: six numbers.
+    /// Bytes of its stored form: six numbers.
     pub(super) const BYTES: usize = 6 * 8;
 
     /// No hits, until this time.
@@ -48,7 +48,7 @@ impl Assigned {
         (u64::try_from(hits).unwrap_or(u64::MAX), since, Timestamp::from_nanos(last))
     }
 
-    /// Appends it as it is to be stored.
+    /// Appends its stored form.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let Self { held, rate, counted, ahead, end, demanded } = *self;
         for number in [held, rate, counted.as_nanos(), ahead, end.as_nanos(), demanded] {

@@ -32,7 +32,7 @@ impl Counts {
         size_of_val(&*self.hits)
     }
 
-    /// Appends the counts as they are to be stored.
+    /// Appends the stored form.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         out.extend(varint::bytes(self.number));
         out.extend(self.hits.iter().flat_map(|&hits| varint::bytes(u64::from(hits))));

@@ -57,7 +57,7 @@ pub struct Position {
 }
 
 impl LeakyBucket {
-    /// Whether `hits` that arrive now are admitted or queued, for a caller that waits up to `wait_max`. If so, they are to be
+    /// Whether `hits` that arrive now are admitted or queued, for a caller that waits up to `wait_max`. If so, they must be
     /// counted with `add`.
     pub fn admission(&self, state: &State, hits: u64, wait_max: Duration, now: Timestamp) -> Admission {
         if hits > u64::from(self.burst) {

@@ -37,7 +37,7 @@ impl Leased {
         if is_plain { self.state } else { State::Leased(Box::new(self)) }
     }
 
-    /// Outstanding credits, those of quota too.
+    /// Outstanding credits, including those of quota.
     pub fn outstanding(&self) -> u64 {
         let held = self.assigned.map_or(0, |assigned| assigned.held);
         self.leases.iter().fold(held, |sum, lease| sum.saturating_add(lease.outstanding))
@@ -137,7 +137,7 @@ impl Leased {
         }
     }
 
-    /// Counts the hits of quota that were spent at its rate, and all of it once it has ended.
+    /// Counts the hits spent at the rate of quota, and all of the quota once it has ended.
     fn accrue(&mut self, algorithm: &Algorithm, now: Timestamp) {
         let Some(mut assigned) = self.assigned else { return };
         let (hits, since, last) = assigned.accrue(now);
@@ -344,7 +344,7 @@ mod tests {
         assert_eq!(log.used(&state, at(21_000)), 0);
     }
 
-    /// A bucket of 100 per second that holds 40, of which quota has a half: the wait was that of the whole rate.
+    /// A bucket of 100 per second that holds 40; quota has half of the rate: the wait was that of the whole rate.
     #[test]
     fn a_denial_waits_for_its_part_of_a_rate_that_quota_has_a_half_of() {
         let rate = NonZeroU32::new(100).unwrap();

@@ -1,4 +1,4 @@
-//! The memory of a counter. Its shard has two words of the state; what is more is on the heap.
+//! The memory of a counter. Its shard has two words of the state; the rest is on the heap.
 //!
 //! The figures are those of docs/operations.md, measured with mimalloc and rounded up: one allocation for each part of a state, in sizes of
 //! the allocator. Leases and reservations have bounds of their own, over all counters.

@@ -155,7 +155,7 @@ impl Runs {
         }
     }
 
-    /// Appends the runs as they are to be stored: the instant that the first counts from, and the runs.
+    /// Appends the stored form: the instant from which the first run counts, and the runs.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let mut before = self.iter().next().map_or(self.newest, |oldest| oldest.at);
         out.extend(varint::bytes(before));

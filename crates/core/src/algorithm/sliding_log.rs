@@ -3,8 +3,8 @@
 //! No more than `limit` hits are admitted in any half-open stretch of the window's length, wherever it begins. It costs a few
 //! bytes for each hit that still counts (see [`Runs`]), for `limit + 1` instants at most.
 //!
-//! Hits beyond the limit, which only `charge: always` counts, cannot matter one by one: as long as the newest `limit`
-//! hits count, nothing is admitted. The older ones are kept as one number, dated as the newest of them.
+//! Hits beyond the limit, which only `charge: always` counts, cannot matter one by one: while the newest `limit`
+//! hits count, nothing is admitted. The older hits are kept as one number, dated as the newest of them.
 
 use super::{
     Freeing, NotShareable, State, StoredBytes, StoredNumbers,
@@ -108,7 +108,7 @@ impl SlidingLog {
         self.expires(state).since(now)
     }
 
-    /// The least wait after which at most `target` hits still count: until the oldest of those in excess have expired.
+    /// The least wait after which at most `target` hits still count: until the oldest excess hits have expired.
     fn until_at_most(&self, state: &State, target: u64, now: Timestamp) -> Duration {
         let State::Log(runs) = state else {
             return Duration::ZERO;

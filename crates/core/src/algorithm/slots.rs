@@ -344,7 +344,7 @@ impl Slots {
         (given, slot)
     }
 
-    /// Appends the slots as they are to be stored.
+    /// Appends the stored form.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         out.extend(self.mean_hold_nanos().to_le_bytes());
         self.all().for_each(|slot| slot.encode(out));

@@ -59,7 +59,7 @@ impl State {
         !matches!(self, Self::Leased(_) | Self::Reserved(_))
     }
 
-    /// Appends the state as it is to be stored. Its length must be stored with it.
+    /// Appends the stored form. Its length must be stored with it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Words(words) => {
@@ -170,7 +170,7 @@ impl Deref for StateView<'_> {
     }
 }
 
-/// Bytes of a lease as it is stored: seven numbers.
+/// Bytes of a stored lease: seven numbers.
 const LEASE_BYTES: usize = 7 * 8;
 
 /// Bit of the stored number of leases that marks quota behind them.
@@ -282,7 +282,7 @@ impl Leased {
         self.state.heap_bytes() + self.leases.capacity() * size_of::<Lease>()
     }
 
-    /// Appends it as it is to be stored.
+    /// Appends the stored form.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let mut number = |number: u64| out.extend(number.to_le_bytes());
         number(self.exact);
@@ -335,7 +335,7 @@ impl Reserved {
         open + self.settled.heap_bytes() + self.seen.heap_bytes()
     }
 
-    /// Appends it as it is to be stored: the number of reservations, those, and the two states, the first with its length.
+    /// Appends the stored form: the number of reservations, the reservations, and the two states, the first with its length.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         out.extend((self.open.len() as u64).to_le_bytes());
         for Open { reservation: Reservation { id, hits, deadline, returns }, place } in &self.open {

@@ -8,7 +8,7 @@ use super::{State, microseconds::NANOS};
 use crate::limit::{Timestamp, Window};
 use smallvec::SmallVec;
 
-/// Bytes in the form of the store; those of most limits fit.
+/// Bytes in the form of the store; the bytes of most limits fit.
 pub type StoredBytes = SmallVec<[u8; 48]>;
 
 /// Doubles below represent every whole number.

@@ -68,7 +68,7 @@ impl fmt::Display for Hours {
     }
 }
 
-/// Several hours in a place. Where some overlap, the first of them count.
+/// Several hours in a place. Where some overlap, the first count.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Timetable {
     zone: Zone,

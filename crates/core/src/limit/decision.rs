@@ -199,9 +199,9 @@ pub struct AppliedBeside {
 pub struct GrantedSlot {
     /// Names them in a release.
     pub ticket: Box<str>,
-    /// The most hits of one of them.
+    /// The most hits of one slot.
     pub cost: u64,
-    /// The shortest time for which one of them is held, unless it is renewed.
+    /// The shortest time for which a slot is held, unless it is renewed.
     pub hold: Duration,
 }
 

@@ -58,7 +58,7 @@ impl Unit {
         }
     }
 
-    /// One of these as a window.
+    /// A window of one unit.
     pub fn window(self) -> Window {
         Window::from_secs(self.seconds()).expect("every unit lies within a window's bounds")
     }

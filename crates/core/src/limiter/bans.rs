@@ -16,7 +16,7 @@ use super::{
 use crate::limit::{Hits, Reset};
 
 impl<C: Counters> Deciding<'_, '_, C> {
-    /// Whether the counter is that of a ban.
+    /// Whether the counter is a ban's.
     #[inline]
     pub(super) fn is_of_ban(&self, counter: &PlannedCounter) -> bool {
         self.has_bans && self.first(counter).is_ban

@@ -170,7 +170,7 @@ pub(super) struct Plan<'r> {
     pub(super) by_key: SmallVec<[u32; INLINE]>,
     /// Indices of descriptors whose entry for the day of their windows is no day.
     pub(super) unknown_days: SmallVec<[u32; 2]>,
-    /// Whether some charges are those of bans.
+    /// Whether some charges are of bans.
     pub(super) has_bans: bool,
     /// Whether some limits of the domain have schedules.
     pub(super) has_schedules: bool,

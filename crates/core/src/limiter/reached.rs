@@ -18,7 +18,7 @@ pub(super) enum Reached<'r> {
     Rule(&'r Rule),
     /// The limit in the request itself.
     RequestLimit,
-    /// Limits that apply by conditions: the descriptor has those of the whole request.
+    /// Limits that apply by conditions: the descriptor has the limits of the whole request.
     Conditional(&'r ConditionalLimits),
     /// No rule: the descriptor renews what is no longer held, which denies the request.
     NotHeld,

@@ -107,13 +107,13 @@ impl Limiter {
         made
     }
 
-    /// Counts slots that a shared store has released, and those that were not held there.
+    /// Counts slots that a shared store has released, and slots that were not held there.
     pub fn count_releases(&self, released: u64, unknown: u64) {
         self.slots.numbers.released.fetch_add(released, Ordering::Relaxed);
         self.slots.numbers.unknown.fetch_add(unknown, Ordering::Relaxed);
     }
 
-    /// Counts reservations that have ended in a shared store, and those that were not open there.
+    /// Counts reservations that have ended in a shared store, and reservations that were not open there.
     pub fn count_ends(&self, ended: u64, unknown: u64) {
         let reservations = &self.slots.reservations.numbers;
         reservations.ended.fetch_add(ended, Ordering::Relaxed);

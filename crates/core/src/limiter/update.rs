@@ -1,4 +1,4 @@
-//! Replacing the rules in force, and freeing the numbers of limits that nothing uses any more.
+//! Replacing the rules in force, and freeing the numbers of unused limits.
 //!
 //! New rules are built upon those in force, so that counters keep their meaning. [`NextRules`] can be made in no other way, and at most one
 //! [`RuleUpdate`] exists at a time: two sources of rules cannot overtake each other.
@@ -156,7 +156,7 @@ impl NextRules<'_> {
 }
 
 impl RetiredRules {
-    /// Whether no decision refers to them any more.
+    /// Whether decisions no longer refer to them.
     pub fn are_unused(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }

@@ -111,7 +111,7 @@ impl DomainRules {
         all
     }
 
-    /// The limits that apply by conditions are those of the first descriptor without an override or a block.
+    /// Limits that apply by conditions belong to the first descriptor without an override or a block.
     fn explain_conditional<'r>(
         &'r self,
         limits: &'r ConditionalLimits,

@@ -107,7 +107,7 @@ impl RuleFilePaths {
     }
 }
 
-/// Whether a name is that of a copy, as editors and people leave it, or of a page.
+/// Whether a file is, by its name, a copy as editors and people leave it, or a page.
 fn is_left_behind(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     let ends = ["~", ".bak", ".disabled", ".md", ".old", ".orig", ".swp", ".tmp"];

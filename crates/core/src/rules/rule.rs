@@ -88,7 +88,7 @@ impl Rule {
         self
     }
 
-    /// The origin and that of the extension, as people and tools are shown them.
+    /// The origin, and the extension's, as shown to people and tools.
     pub fn declared_at(&self) -> String {
         match &self.extended_at {
             None => self.origin.to_string(),

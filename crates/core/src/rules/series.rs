@@ -1,7 +1,7 @@
 //! The series of limits in metrics: a bounded number of entries, given to names of limits and kept across reloads.
 //!
 //! Invariants: a name has the same [`SeriesId`] for as long as a rule set that has it is alive; two names that are alive
-//! never share a number, but for those beyond the bound, which share [`SeriesId::OTHER`].
+//! never share a number, except names beyond the bound, which share [`SeriesId::OTHER`].
 
 use super::limit_name::LimitName;
 use crate::limit::SeriesId;

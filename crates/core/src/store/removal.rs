@@ -7,7 +7,7 @@ use super::{Counter, Key, Shard, Store, table::Place};
 pub struct Removed {
     /// Their number.
     pub counters: usize,
-    /// The number of the removal among those of decisions: see [`Store::next_number`].
+    /// The number of the removal in the sequence of decisions: see [`Store::next_number`].
     pub number: u64,
 }
 

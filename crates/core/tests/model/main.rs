@@ -1,7 +1,7 @@
 //! Properties under every schedule of threads: the real store, rules and limiter, with their locks and atomics from `shuttle`
 //! (`crates/core/src/sync/mod.rs`), which may switch threads at each access to shared memory.
 //!
-//! Shuttle and not loom: a decision takes dozens of steps over 256 locks, and what matters are four kinds of threads at
+//! Shuttle and not loom: a decision takes dozens of steps over 64 locks, and what matters are four kinds of threads at
 //! once (requests, the sweeper, the snapshots, a reload). Loom explores all schedules, and does not finish on this.
 //! The smallest case, two requests that cross, is tried exhaustively here too; the others under thousands of schedules,
 //! half of them at random, half by few but well-placed preemptions (PCT), which find most bugs there are.

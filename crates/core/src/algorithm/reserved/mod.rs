@@ -334,8 +334,8 @@ impl Algorithm {
     }
 
     /// Counts the estimate of a reservation, whether it fits or not. Returns also the number of reservations that had passed their
-    /// deadlines since the last change. A counter with too many of them counts hits that no end corrects: then it returns none for the
-    /// state's reservation.
+    /// deadlines since the last change. A counter with too many reservations counts hits that no end corrects: the
+    /// number is then none.
     pub fn reserve(&self, state: State, reservation: Reservation, now: Timestamp) -> (State, Option<usize>) {
         let mut is_reserved = true;
         let (state, expired) = self.with_reservations(state, now, |reserved| {

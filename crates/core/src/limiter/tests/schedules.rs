@@ -97,7 +97,7 @@ descriptors:
         &limiter,
         &[
             (8 * HOUR_MILLIS, "user=a +3", &["ok 0"]),
-            // The second limit admits at nine, when the first does not any more.
+            // The second limit admits at nine, when the first no longer does.
             (8 * HOUR_MILLIS + 1_800_000, "user=a", &["over 0 55800000"]),
             (9 * HOUR_MILLIS, "user=a", &["over 0 54000000"]),
             (24 * HOUR_MILLIS - 1, "user=a", &["over 0 1"]),

@@ -108,7 +108,7 @@ fn what_is_in_flight_is_right_after_resets_and_changes_of_rules() {
     assert_eq!(swept(&limiter, 2_000), [0; 4]);
 }
 
-/// A full store drops expired counters to make room: those with slots that nothing has released are left to the sweeper, which
+/// A full store drops expired counters to make room: counters with slots that nothing has released are left to the sweeper, which
 /// counts them.
 #[test]
 fn slots_that_expire_in_a_full_store_are_counted() {

@@ -353,7 +353,7 @@ fn a_flood_of_a_full_key_fills_its_line_and_no_other() {
     world.arrive(name, "user=v +2", 1);
     world.arrive(name + 1, "user=v", 1);
     assert_eq!((world.decided().as_str(), world.waiting.len()), ("+2000", waiting + 1));
-    // What is denied takes nothing from those that wait.
+    // Denied requests take nothing from waiting requests.
     (3_000..3_100).for_each(|name| world.arrive(name, "user=u", 1));
     world.decided.clear();
     world.release(&ticket, 2);
