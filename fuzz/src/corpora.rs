@@ -29,7 +29,7 @@ fn main() {
     texts();
 }
 
-/// Those that are texts.
+/// Inputs that are texts.
 fn texts() {
     let of = |target: &str, texts: &[&str]| {
         write(target, &texts.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>());
@@ -136,7 +136,7 @@ fn http2_answers() -> Vec<Vec<u8>> {
     let head = frame(1, WHOLE, 1, b"\x88\x5f\x8b\x1d\x75\xd0\x62\x0d\x26\x3d\x4c\x4d\x65\x64");
     let trailers = frame(1, WHOLE | ENDS, 1, b"\x40\x0bgrpc-status\x010");
     let answered = [&settings[..], &head, &frame(0, 0, 1, b"\0\0\0\0\x02\x08\x01"), &trailers].concat();
-    // The second answer refers to what was remembered of the first.
+    // The second answer refers to the header that was remembered from the first.
     let again = [&frame(1, WHOLE, 3, b"\x88\xbf"), &frame(1, WHOLE | ENDS, 3, b"\xbe")[..]].concat();
     let in_parts = [&frame(1, 0, 1, b"\x88")[..], &frame(9, WHOLE, 1, b"\x10\x01a\x01b")].concat();
     vec![
@@ -215,7 +215,7 @@ fn states() -> Vec<Vec<u8>> {
     algorithms.map(encoded).to_vec()
 }
 
-/// A snapshot of one shard with one counter, one that claims too much, and a page alone.
+/// A snapshot of one shard with one counter, a snapshot that claims too many shards, and a page alone.
 fn snapshots() -> Vec<Vec<u8>> {
     const HEAD: &[u8] = br#"{"seed":"000102030405060708090a0b0c0d0e0f","shards":1}"#;
     const LIMITS: &[u8] = br#"[{"domain":"d","path":"user","tag":0,"algorithm":{"sliding_window":{"limit":9,"window":60000000000}}}]"#;
@@ -237,7 +237,7 @@ fn snapshots() -> Vec<Vec<u8>> {
     vec![with_head(HEAD), with_head(boundless), page]
 }
 
-/// Worlds: bytes are but choices, so any will do.
+/// Worlds: the bytes are only choices, so any bytes will do.
 fn choices() -> Vec<Vec<u8>> {
     let mut state = 1_u64;
     let mut byte = || {

@@ -1,5 +1,5 @@
-//! Lines of access logs in JSON and in text: each is a request with the entries that the mapping makes, or a located error. So is each
-//! line of text by an arbitrary format.
+//! Lines of access logs in JSON and in text: each line is a request with the entries that the mapping makes, or a located error. The same
+//! holds for each line of text in an arbitrary format.
 
 #![no_main]
 

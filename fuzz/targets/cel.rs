@@ -1,5 +1,5 @@
-//! Expressions: every text is one or has an error at a place in it, evaluation ends, and a condition holds only with the entry that it
-//! requires.
+//! Expressions: every text is an expression or has an error at a place in it, evaluation ends, and a condition holds only with the entry
+//! that it requires.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Bodies of the control API: a request that is read is written as a text that is read as the same.
+//! Bodies of the control API: a request that was read and written again is read as the same request.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! CSV: arbitrary lines give a request or an error, and fields that are quoted are read as they were.
+//! CSV: arbitrary lines give a request or an error, and quoted fields are read as they were before quoting.
 
 #![no_main]
 

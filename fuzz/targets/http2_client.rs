@@ -1,4 +1,4 @@
-//! The HTTP/2 client half: no bytes from a server make it panic, and the result does not depend on how they are cut.
+//! The HTTP/2 client half: no bytes from a server make it panic, and the result does not depend on how the bytes are cut.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Files of limits with conditions: every text loads or gives errors. Of those that load, each limit applies whose conditions hold and whose
-//! variables have values, and a request is admitted as often as the least of these limits admits it.
+//! Files of limits with conditions: every text loads or gives errors. In a file that loads, each limit applies whose conditions hold and
+//! whose variables have values, and a request is admitted as often as the least of these limits admits it.
 
 #![no_main]
 

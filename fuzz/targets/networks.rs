@@ -34,7 +34,7 @@ fuzz_target!(|text: &str| {
     let found = rules.domain("d").expect("it is declared").find(&[Entry { key: "k", value }]);
     let at = found.and_then(|found| found.rule.info.metadata.as_ref()?["at"].as_u64());
     assert_eq!(at, expected, "{value:?}");
-    // Networks inside others are named, and no others.
+    // Networks that contain other networks are named, and no others.
     let is_around = |outer: &&str, inner: &&str| {
         let ((first, length), (address, longer)) = (bits_of(outer), bits_of(inner));
         is_v4((first, length)) == is_v4((address, longer))
@@ -47,7 +47,7 @@ fuzz_target!(|text: &str| {
     assert_eq!(named.count(), inside.count());
 });
 
-/// First address and length of a network that a file may have, in bits of IPv6.
+/// First address and length of a network of a file, in bits of IPv6.
 fn bits_of(network: &str) -> (u128, u32) {
     let (address, length) = network.split_once('/').unwrap_or((network, ""));
     let address: IpAddr = address.parse().expect("the file has loaded");

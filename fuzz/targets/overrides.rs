@@ -1,4 +1,4 @@
-//! Kept overrides and blocks: a file that is read is written as one that is read as the same, and its content can be put in force or is
+//! Kept overrides and blocks: a file that was read and written again is read as the same, and its content can be put in force or is
 //! refused with an error.
 
 #![no_main]

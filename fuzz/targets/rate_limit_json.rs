@@ -1,4 +1,4 @@
-//! Bodies of `POST /json`: the message that is read is written as a text that is read as the same.
+//! Bodies of `POST /json`: a message that was read and written again is read as the same message.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Regular expressions of rules: the last line is a value, the lines before it are expressions, `(?i)` before one of them aside. The rule of the
-//! value is that of the first expression which matches by itself, and none that `check` calls unreachable.
+//! Regular expressions of rules: the last line is a value, the lines before it are expressions, which may begin with `(?i)`. The rule of
+//! the value is the rule of the first expression that matches by itself, and never an expression that `check` calls unreachable.
 
 #![no_main]
 
@@ -11,10 +11,10 @@ use tidegate_core::{
     rules::{LoadOptions, RuleSet, Source},
 };
 
-/// Expressions of a level, which a file may have.
+/// The most expressions that a level of a file may have here.
 const EXPRESSIONS_MAX: usize = 8;
 
-/// Bytes of the state machine of one expression here: those that take longer to build are left out.
+/// Bytes of the state machine of one expression here: expressions with larger machines take longer to build and are left out.
 const SIZE_MAX: usize = 64 * 1024;
 
 fuzz_target!(|text: &str| {

@@ -1,4 +1,4 @@
-//! Stored states: a decoded state is encoded to the same bytes again, and no algorithm panics on a state that none wrote.
+//! Stored states: a decoded state is encoded to the same bytes again, and no algorithm panics on a state that no algorithm wrote.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Token files: each is read or refused with the numbers of its lines, and a token of a line that is written is found.
+//! Token files: each file is read or refused with the numbers of its lines, and a token whose line was written is found.
 
 #![no_main]
 

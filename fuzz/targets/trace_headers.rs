@@ -1,4 +1,4 @@
-//! Headers of trace contexts: a context that is read, written in either form, is read as the same.
+//! Headers of trace contexts: a context that was read and written in either form is read as the same context.
 
 #![no_main]
 

@@ -1,6 +1,7 @@
-//! `cargo xtask dependencies`: the licence and the source of every dependency, held against `deny.toml`; and that each is built once.
+//! `cargo xtask dependencies`: compares the licence and the source of every dependency with `deny.toml`, and checks that each is built
+//! once.
 //!
-//! The first is a part of `cargo deny check` that needs nothing but Cargo, so that CI can run it on any machine.
+//! The comparison is a part of `cargo deny check` that needs nothing but Cargo, so that CI can run it on any machine.
 
 use crate::Failure;
 use serde_json::Value;
@@ -55,7 +56,7 @@ fn packages() -> Result<Vec<Value>, Failure> {
     metadata["packages"].as_array().cloned().ok_or_else(|| "cargo metadata has no packages".to_owned())
 }
 
-/// The dependencies by these edges, one a line: name, version and features.
+/// The dependencies along edges of these kinds, one a line: name, version and features.
 fn tree(edges: &str) -> Result<String, Failure> {
     let output = cargo(&["tree", "--edges", edges, "--prefix", "none", "--format", "{p} [{f}]"])?;
     Ok(String::from_utf8_lossy(&output).into_owned())
@@ -92,7 +93,7 @@ fn built_again(server: &str, tests: &str) -> Vec<String> {
 fn fault(package: &Value, licenses: &BTreeSet<&str>, registries: &BTreeSet<&str>) -> Option<String> {
     let text = |key: &str| package[key].as_str();
     let name = format!("{} {}", text("name")?, text("version")?);
-    // Without a source: a member of this workspace.
+    // A package without a source is a member of this workspace.
     if let Some(source) = text("source")
         && !source.strip_prefix("registry+").is_some_and(|registry| registries.contains(registry))
     {

@@ -1,6 +1,6 @@
 //! `cargo xtask fuzz`: runs the fuzz targets of `fuzz/`.
 //!
-//! libFuzzer on stable Rust: LLVM's coverage instrumentation guides it, without a sanitizer, of which safe code has less need.
+//! libFuzzer on stable Rust: LLVM's coverage instrumentation guides it. There is no sanitizer, since safe code has little need of it.
 //! One build serves all targets.
 
 use crate::{Failure, cargo::cargo, threads};
@@ -20,7 +20,7 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
 const ALSO: [(&str, &[&str]); 1] =
     [("rule_file", &["examples", "tests/rules/reference", "tests/rules/broken"])];
 
-/// Directory of inputs found by earlier runs, from which later runs continue.
+/// Directory of the inputs that earlier runs found, from which later runs continue.
 const WORK: &str = "target/fuzz-work";
 
 /// Runs fuzz targets. Inputs that fail are kept in target/fuzz-work and can be run again with --input.

@@ -21,7 +21,7 @@ pub(crate) struct Lines {
 /// Lines by path.
 type Files = BTreeMap<String, Vec<String>>;
 
-/// A number of lines, and of those that are neither blank nor comments.
+/// A number of lines, and how many of them are neither blank nor comments.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct Count {
     all: i64,

@@ -1,4 +1,4 @@
-//! Work on several things at once.
+//! Work on several items at once.
 
 use std::{
     num::NonZero,

@@ -1,7 +1,7 @@
 //! Figures of a subject on some traffic.
 //!
-//! Every decision is compared with an exact count: of the hits that the subject itself has counted of the source, those
-//! of the last window, to the nanosecond. It would have admitted the request if they are fewer than the limit.
+//! Every decision is compared with an exact count: the number of hits of the source that the subject itself counted in the last window, to
+//! the nanosecond. The exact count would have admitted the request if it is less than the limit.
 
 use super::{LIMIT, WINDOW_NANOS, subjects::Subject, traffic::Traffic};
 use std::collections::VecDeque;
@@ -14,10 +14,10 @@ pub(super) struct Figures {
     pub(super) wrongly_admitted: f64,
     /// Requests that were denied where the exact count would have admitted them.
     pub(super) wrongly_denied: f64,
-    /// Over requests that found hits counted: difference between the hits taken as used and the exact count, as a share
-    /// of the latter.
+    /// Over requests that found hits counted: the difference between the hits taken as used and the exact count, as a share of the exact
+    /// count.
     pub(super) count_error: f64,
-    /// Over sources: difference between the hits admitted and those that an exact log admits, as a share of the latter.
+    /// Over sources: the difference between the hits admitted and the hits that an exact log admits, as a share of the latter.
     pub(super) admitted_error: f64,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn figures(subject: &Subject, traffic: &Traffic) -> Figures {
     for source in &traffic.sources {
         let (mut decide, mut admissions, mut of_a_log) = (subject.counter(), 0, 0);
         let (mut counted, mut admitted) = (LastWindow::default(), LastWindow::default());
-        // Implemented here, since the algorithm of that name is measured itself.
+        // Implemented here, since Tidegate's exact log is itself a subject.
         let mut log = LastWindow::default();
         for &now in source {
             let exact = counted.count(now);

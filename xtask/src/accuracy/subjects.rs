@@ -17,7 +17,7 @@ pub(super) struct Subject {
     pub(super) bound: Option<u32>,
     /// Whether its used hits are a count of the last window.
     pub(super) counts_a_window: bool,
-    /// Two weighted buckets that count every request, denied ones too, if it is none of Tidegate's.
+    /// Absent for a subject that is not Tidegate's: two weighted buckets that count every request, including denied requests.
     algorithm: Option<Algorithm>,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn subjects() -> impl Iterator<Item = Subject> {
 }
 
 impl Subject {
-    /// A counter without hits: decides requests for one hit each, at these times.
+    /// A counter without hits: decides requests for one hit each, at the given times.
     pub(super) fn counter(&self) -> Box<dyn FnMut(u64) -> Outcome + '_> {
         let Some(algorithm) = &self.algorithm else { return Box::new(plain()) };
         let mut state = State::EMPTY;
@@ -80,7 +80,7 @@ impl Subject {
 }
 
 fn plain() -> impl FnMut(u64) -> Outcome {
-    // Number of the present window, and the requests in it and in the one before it.
+    // Number of the present window, the requests in it, and the requests in the window before.
     let (mut window, mut current, mut previous) = (0, 0, 0);
     move |now| {
         if now / WINDOW_NANOS != window {

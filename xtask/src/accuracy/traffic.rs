@@ -1,4 +1,4 @@
-//! Traffic of several kinds, each made of sources with a counter of their own. Drawn from a seed, in whole numbers.
+//! Traffic of several kinds, each made of sources with a counter of their own. The traffic is drawn from a seed, in whole numbers.
 
 use super::{LIMIT, WINDOW_NANOS};
 use std::iter;
@@ -52,7 +52,7 @@ pub(super) fn traffics() -> Vec<Traffic> {
 struct Random(u64);
 
 impl Random {
-    /// One of the numbers below the bound, which is not 0.
+    /// A number below the bound, which is not 0.
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -97,7 +97,7 @@ fn by_day(random: &mut Random, peak: u64) -> Vec<u64> {
 fn adversaries() -> Vec<Vec<u64>> {
     let rounds = (0..3).map(|round| START + round * 4 * WINDOW_NANOS);
     let attack = |from: u64| {
-        // Fifty a second for a window: whatever becomes free is taken at once.
+        // Fifty requests a second for a window: whatever becomes free is taken at once.
         iter::repeat_n(from, 2 * LIMIT as usize).chain((1..3_000).map(move |step| from + step * SECOND / 50))
     };
     let at_ends_of_parts = [1, 2, 8, 60].map(|parts: u64| {

@@ -18,7 +18,7 @@ use std::{
     thread,
 };
 
-/// A limit that admits every call, and one that denies every call but the first.
+/// A limit that admits every call, and a limit that denies every call but the first.
 const RULES: &str = "\
 domain: bench
 descriptors:

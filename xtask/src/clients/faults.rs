@@ -1,7 +1,7 @@
 //! `cargo xtask clients --faults`: faults planted into copies of the clients' sources, which the conformance cases must find.
 //!
-//! A suite that passes whatever a client does shows nothing. Each fault is one changed place; cases of its group must fail.
-//! The same copy without a fault passes.
+//! A suite that passes whatever a client does shows nothing. Each fault changes one place in the source; cases of its group must then fail.
+//! A copy without a fault must pass.
 
 use super::{
     Counts, Outcome, count,
@@ -50,9 +50,9 @@ pub(super) struct Faults {
     planted: BTreeMap<String, PlantedFault>,
     /// Command that runs cases in a copy of the folder; [`SELECTED`] in it stands for the groups.
     test: Command,
-    /// What stands there for all groups of [`FINDING`] ([`ALL`]), and for each of them.
+    /// The arguments that [`SELECTED`] stands for: for all groups of [`FINDING`] ([`ALL`]), and for each of them.
     groups: BTreeMap<String, String>,
-    /// Directories that the copy links to instead, such as installed dependencies.
+    /// Directories that the copy links to instead of copying them, such as installed dependencies.
     #[serde(default)]
     linked: Vec<String>,
 }
@@ -62,7 +62,7 @@ pub(super) struct Faults {
 #[serde(deny_unknown_fields)]
 struct PlantedFault {
     file: String,
-    /// A text that the file has once.
+    /// A text that occurs in the file exactly once.
     text: String,
     replacement: String,
 }
@@ -170,7 +170,7 @@ fn sources(language: &Language, repository: &Path) -> Result<Vec<PathBuf>, Failu
 }
 
 impl Faults {
-    /// Refuses faults of other names than [`FAULTS`] has, and groups of other names than [`FINDING`] has.
+    /// Refuses faults whose names are not in [`FAULTS`], and groups whose names are not in [`FINDING`].
     fn check(&self) -> Result<(), Failure> {
         let faults = BTreeSet::from(FAULTS.map(|(name, _)| name));
         if !self.planted.keys().eq(&faults) {
@@ -193,7 +193,7 @@ impl PlantedFault {
             .map_err(|error| format!("{}: {error}", self.file))
     }
 
-    /// Reads the file, which has to have the text once.
+    /// Reads the file, in which the text has to occur exactly once.
     fn source(&self, folder: &Path) -> Result<String, Failure> {
         let Self { file, text, .. } = self;
         let path = folder.join(file);

@@ -1,11 +1,12 @@
-//! The languages of the clients: how the tests of each run, by its file in `clients/conformance/languages/`, and how their results read.
+//! The languages of the clients: how the tests of each language run, by its file in `clients/conformance/languages/`, and how to read their
+//! results.
 
 use super::{bench::Bench, faults::Faults};
 use crate::Failure;
 use serde::Deserialize;
 use std::{fs, path::Path};
 
-/// The columns of the table, in the order of the rows: a file for each.
+/// The rows of the table, in their order: a file for each.
 const FOLDERS: [&str; 5] = ["python", "go", "typescript", "java", "rust"];
 
 /// A client library and the commands that test it, run in `clients/FOLDER`.
@@ -16,7 +17,7 @@ pub(super) struct Language {
     pub(super) name: String,
     /// Name in `TIDEGATE_REQUIRE`.
     pub(super) toolchain: String,
-    /// That of its file.
+    /// Name of its file.
     #[serde(skip)]
     pub(super) folder: &'static str,
     /// Commands that succeed where the toolchain is installed.
@@ -66,12 +67,12 @@ pub(super) fn group(test: &str) -> usize {
     let letters: String = test.chars().filter(char::is_ascii_alphabetic).collect::<String>().to_lowercase();
     let names = ["vectors", "headers", "localdenials", "slots", "failures", "clientaddresses", "middleware"];
     let is_case = letters.contains("conformance") || test.starts_with("Test");
-    // The first name is that of the test; a case may be called after another group.
+    // The first name is the name of the test; a case may be called after another group.
     let places = names.iter().enumerate().filter_map(|(group, name)| Some((letters.find(name)?, group)));
     if is_case { places.min().map_or(GROUPS.len() - 1, |(_, group)| group) } else { GROUPS.len() - 1 }
 }
 
-/// The name of a test and whether it passed, if a line has that: in the form of go test, of TAP, of pytest or of cargo test.
+/// The name of a test and whether it passed, if a line has them: in the form of go test, of TAP, of pytest or of cargo test.
 pub(super) fn outcome(line: &str) -> Option<(&str, bool)> {
     let line = line.trim_start();
     if let Some(rest) = line.strip_prefix("--- ") {
@@ -91,7 +92,7 @@ pub(super) fn outcome(line: &str) -> Option<(&str, bool)> {
     Some((name, !line.starts_with("not ")))
 }
 
-/// Whether the word of a test runner is that of a test that passed; none of a test that did not run.
+/// Whether the word of a test runner states that a test passed; absent for a test that did not run.
 fn has_passed(outcome: &str) -> Option<bool> {
     match outcome {
         "PASS" | "PASSED" | "ok" => Some(true),

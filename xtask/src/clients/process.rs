@@ -52,7 +52,7 @@ impl Place<'_> {
     }
 }
 
-/// Builds the server and the faulty one, and returns the path of the former.
+/// Builds the server and the faulty server, and returns the path of the former.
 pub(super) fn build_server(repository: &Path, is_release: bool) -> Result<PathBuf, Failure> {
     let built = cargo()
         .args(["build", "--locked", "--message-format=json-render-diagnostics"])

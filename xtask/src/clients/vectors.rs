@@ -1,7 +1,7 @@
 //! Converts `tests/vectors/*.yaml` to `clients/conformance/cases/vectors.json`: the same scenarios in the vocabulary of the
 //! clients.
 //!
-//! The conversion resolves defaults, so that a runner needs no YAML parser and no knowledge of them. Integers beyond 2^53
+//! The conversion fills in defaults, so that a runner needs no YAML parser and need not know them. Integers beyond 2^53
 //! become strings, since JSON parsers of some languages round them.
 
 use super::Failure;
@@ -32,7 +32,7 @@ pub(super) fn convert(repository: &Path) -> Result<String, Failure> {
         scenarios
             .extend(file["scenarios"].as_array().into_iter().flatten().map(|found| scenario(&name, found)));
     }
-    // One scenario a line: a change of one shows as one changed line.
+    // One scenario a line: a change of one scenario shows as one changed line.
     let lines: Vec<_> = scenarios.iter().map(Value::to_string).collect();
     Ok(format!("{{\"scenarios\": [\n{}\n]}}\n", lines.join(",\n")))
 }

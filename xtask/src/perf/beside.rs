@@ -1,4 +1,5 @@
-//! Work of the server beside a load: a command of a shell that prints `ready`, and lines `figure=number`, of which the largest counts.
+//! Work of the server beside a load: a command of a shell that prints `ready`, and lines `figure=number`, of which the largest number
+//! counts.
 
 use super::{
     Place,
@@ -12,8 +13,8 @@ use anyhow::{Context as _, Result};
 pub(super) struct Work(Process);
 
 impl Work {
-    /// Starts the work, and waits until it is ready. Beside an open loop it is on the server's core, in the time that nothing else needs:
-    /// the load has its core for itself, so that calls wait for the server and not for clients of its other work.
+    /// Starts the work, and waits until it is ready. Beside an open loop the work runs on the server's core, in the time that nothing else
+    /// needs: the load has its core for itself, so that calls wait for the server and not for clients of its other work.
     pub(super) fn start(command: &str, is_open: bool, server: &Running, place: &Place) -> Result<Self> {
         let mut shell = match is_open {
             true => place.shell(Some(0), &format!("chrt --idle --pid 0 $$ || exit\n{command}")),
@@ -25,7 +26,7 @@ impl Work {
         work.map(Self).context("the work beside the load")
     }
 
-    /// Ends the work, and returns the figures of its own.
+    /// Ends the work, and returns the figures that it printed.
     pub(super) fn finish(mut self) -> Result<Figures> {
         self.0.has_not_failed().context("the work beside the load")?;
         let mut figures = Figures::new();

@@ -1,8 +1,8 @@
 //! Envoy with one filter, or none: latency of a request, CPU time, and requests in parallel.
 //!
-//! One Envoy with one worker per row, with its application in it, on the first core; load and servers on the second. Tidegate is called
-//! by a Unix socket, the reference server by TCP. All of them run for the whole measurement, and serve one after the other in short
-//! rounds, so that what else the machine does affects all.
+//! Each row has one Envoy with one worker and its application in it, on the first core; load and servers are on the second. Envoy calls
+//! Tidegate over a Unix socket, and the reference server over TCP. All of them run for the whole measurement, and serve one after the other
+//! in short rounds, so that other work of the machine affects all alike.
 
 use super::{
     Place,
@@ -21,7 +21,7 @@ use std::{
 const WARM_UP: usize = 500;
 /// Requests per round and Envoy, one after the other.
 const REQUESTS: usize = 500;
-/// Time per round and Envoy of requests that are sent in parallel, and the connections with a request in flight each.
+/// The time per round and Envoy in which requests are sent in parallel, and the number of connections, each with one request in flight.
 const PARALLEL: Duration = Duration::from_millis(250);
 const CONNECTIONS: usize = 32;
 /// The longest wait for a response.
@@ -114,7 +114,7 @@ impl Client {
         Ok(self.stream.write_all(REQUEST)?)
     }
 
-    /// Reads one response, which must be that of the application.
+    /// Reads one response, which must be the application's response.
     fn receive(&mut self) -> Result<()> {
         self.response.clear();
         while !self.response.ends_with(b"\r\n\r\nserved") {
@@ -128,7 +128,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends requests, each after the response to the former: the microseconds that each took.
+    /// Sends requests, each after the response to the one before: the microseconds that each took.
     #[expect(clippy::disallowed_methods, reason = "a measurement is of the real clock")]
     fn one_by_one(&mut self, count: usize) -> Result<Vec<f64>> {
         let mut one = || {

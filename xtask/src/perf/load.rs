@@ -1,9 +1,9 @@
-//! Loads of `tidegate bench`: one period, or short ones with and without work beside the load that alternate on one server.
+//! Loads of `tidegate bench`: one period, or short periods that alternate on one server, with work beside the load and without it.
 //!
 //! Bars compare the lower quartiles of such periods, so that what other guests of the machine do affects both alike, or is left out.
-//! Periods in which the hypervisor took time are measured again. Control: a tonic server has the same periods afterwards, and no work.
-//! Its ratios show how far the figures of both differ on this machine if the server does nothing else. Clients of an attack share the
-//! server's core: they run in all periods, and connect to another port where the server has no such work.
+//! Periods in which the hypervisor took time are measured again. The control is a tonic server, which has the same periods afterwards,
+//! without the work. Its ratios show how far the figures differ on this machine if the server does nothing else. Clients of an attack share
+//! the server's core: they run in all periods, and connect to another port in the periods without the attack.
 
 use super::{
     Place,
@@ -21,23 +21,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A run is measured again if other processes used more than this share of the core, at most so often.
+/// A run is measured again if other processes used more than this share of the core, but at most this often.
 const OTHERS_MAX: f64 = 0.03;
 const REPEATS_MAX: u32 = 2;
 
 /// Periods of each kind in one round, and their length in seconds.
 const PERIODS: u32 = 6;
 const PERIOD_SECONDS: u32 = 2;
-/// Share of a period that the hypervisor took from the machine, beyond which the period is measured again: it delays calls whatever the
-/// server does. And how often in one round.
+/// The share of a period beyond which time that the hypervisor took from the machine has the period measured again, since it delays calls
+/// whatever the server does; and how often that may happen in one round.
 const STOLEN_MAX: f64 = 0.0075;
 const PERIOD_REPEATS_MAX: u32 = 48;
-/// Time after a period for what it leaves behind: connections that are closed, rules that are built and dropped. At least this
-/// long, and until the server does nothing.
+/// Time after a period for the work that it leaves behind: connections that are closed, rules that are built and dropped. The pause is at
+/// least this long, and lasts until the server does nothing.
 const PAUSE: Duration = Duration::from_millis(1_500);
 
-/// Load of `tidegate bench` before it measures, and the time after the start and before the end of a measurement in which calls of the
-/// store are not counted.
+/// How long `tidegate bench` loads the server before it measures; also the times after the start and before the end of a measurement in
+/// which calls of the store are not counted.
 const WARM_UP: Duration = Duration::from_secs(1);
 const EDGE: Duration = Duration::from_millis(300);
 
@@ -71,7 +71,7 @@ fn on(load: &Row, server: &str, round: u32, place: &Place, results: &mut Results
         // Not counted: for a while after a start or a long pause, latencies are higher.
         measure(None)?;
     }
-    // Servers with a store, or with others on their core, are disturbed by these.
+    // Servers with a store, or with other servers on their core, are disturbed by these.
     let is_alone = load.further_nodes == 0 && store.is_none();
     let mut repeats = match is_alone && !place.options.quick {
         true if alternates => PERIOD_REPEATS_MAX,
@@ -103,7 +103,7 @@ fn on(load: &Row, server: &str, round: u32, place: &Place, results: &mut Results
     Ok(())
 }
 
-/// The measurements of a round on one server: name, and work beside the load. Of several, each is the first as often as the other.
+/// The measurements of a round on one server: name, and work beside the load. If there are several, each is first as often as the other.
 fn periods<'l>(load: &'l Row, server: &str, pairs: u32) -> Vec<(&'l str, Option<&'l str>)> {
     let row = (load.name.as_str(), load.beside.as_deref());
     let Some(without) = &load.without else { return vec![row] };
@@ -119,15 +119,15 @@ fn start(load: &Row, server: &str, store: Option<&Running>, place: &Place) -> Re
     Running::start(server, 0, &[("SERVE", &load.serve), ("STORE", &store), ("TLS", tls)], place)
 }
 
-/// What was measured at once.
+/// The figures of one run.
 struct Run {
     figures: Figures,
-    /// As a part of what is accepted.
+    /// The disturbance as a share of what is accepted.
     disturbance: f64,
 }
 
-/// Applies the load to running servers at once, with this work beside it. The figures are those of the first, but for requests and calls
-/// of the store.
+/// Applies the load to running servers at once, with this work beside it. The figures are those of the first server, except requests and
+/// calls of the store.
 fn period(
     nodes: &[Running],
     store: Option<&Running>,
@@ -157,12 +157,12 @@ fn period(
     ];
     figures.extend(calls.map(|calls| ("store_calls", calls / rate)));
     figures.extend(work.map(Work::finish).transpose()?.unwrap_or_default());
-    // The work beside a load is another process too.
+    // The work beside a load counts as another process too.
     let disturbance = if alternates { stolen / STOLEN_MAX } else { others / OTHERS_MAX };
     Ok(Run { figures, disturbance })
 }
 
-/// Starts `tidegate bench` on the second core, with the CPU of one process.
+/// Starts `tidegate bench` on the second core, which measures the CPU time of one process.
 fn bench(place: &Place, node: &Running, pid: u32, load: &Row, length: &[&str]) -> Result<Child> {
     let mut command = place.machine.on_cores(Some(1), place.programs.join("tidegate"));
     command.arg("bench").arg(node.address.to_string()).args(length);
@@ -186,7 +186,7 @@ fn number(report: &Value, pointer: &str) -> Result<f64> {
     report.pointer(pointer).and_then(Value::as_f64).with_context(|| format!("the report lacks {pointer}"))
 }
 
-/// Calls of the store per second while a load runs that starts now, without its first second and its end.
+/// Calls of the store per second during a load that starts now, without its first second and its end.
 #[expect(clippy::disallowed_methods, reason = "a measurement is of the real clock")]
 fn calls_per_second(store: &Running, seconds: u32) -> Result<f64> {
     sleep(WARM_UP + EDGE);

@@ -31,14 +31,14 @@ impl Machine {
         core.min(self.cores - 1)
     }
 
-    /// Pins this process to the core of the load: what it does beside a load takes nothing of the server's core. The programs that it
+    /// Pins this process to the core of the load: its work beside a load takes no time of the server's core. The programs that it
     /// starts are pinned by themselves.
     pub(super) fn leave_the_servers_core(&self) -> Result<()> {
         let (core, this) = (self.core(1).to_string(), std::process::id().to_string());
         output("taskset", &["--all-tasks", "--cpu-list", "--pid", &core, &this]).map(|_| ())
     }
 
-    /// A command pinned to a core, or for all cores though this process may not use them.
+    /// A command pinned to a core, or allowed on all cores although this process may not use them.
     pub(super) fn on_cores(&self, core: Option<usize>, program: impl AsRef<OsStr>) -> Command {
         let cores = core.map_or_else(|| format!("0-{}", self.cores - 1), |core| self.core(core).to_string());
         let mut command = Command::new("taskset");
@@ -64,7 +64,7 @@ fn output(program: &str, arguments: &[&str]) -> Result<String> {
 /// Use of the first core and of the machine since boot, in seconds.
 pub(super) struct CoreUse {
     total: f64,
-    /// Busy with any process, or stolen by the hypervisor.
+    /// Time in which the core was busy with any process, or taken by the hypervisor.
     busy: f64,
     /// Time of all cores in which the hypervisor ran something else although there was work.
     stolen: f64,
@@ -84,7 +84,7 @@ impl CoreUse {
         Ok(Self { total, busy: seconds(busy), stolen: seconds(stolen(&stat.total)), of_server })
     }
 
-    /// Shares of the core since `before`: that of other processes than the server, and what the hypervisor took from all cores.
+    /// Shares since `before`: of the core, the share of processes other than the server; of all cores, the share that the hypervisor took.
     pub(super) fn disturbances_since(&self, before: &Self) -> (f64, f64) {
         let total = (self.total - before.total).max(f64::MIN_POSITIVE);
         let others = (self.busy - before.busy) - (self.of_server - before.of_server);

@@ -81,7 +81,7 @@ impl Place {
         let programs = options.programs.clone().map_or_else(|| build(&suite.build), Ok)?;
         let programs = fs::canonicalize(&programs).with_context(|| programs.display().to_string())?;
         let (files, servers) = (programs.join("perf"), suite::servers()?);
-        // Of a run that did not end.
+        // The folder of a run that did not end.
         let _ = fs::remove_dir_all(&files);
         fs::create_dir(&files).with_context(|| files.display().to_string())?;
         let mut place =
@@ -106,7 +106,7 @@ impl Place {
     fn shell(&self, core: Option<usize>, command: &str) -> Command {
         let path = std::env::var("PATH").unwrap_or_default();
         let mut shell = self.machine.on_cores(core, "sh");
-        // As many open files as the system allows.
+        // Allows as many open files as the system does.
         shell.args(["-c", &format!("ulimit -S -n \"$(ulimit -H -n)\"\n{command}")]).current_dir(&self.files);
         shell.env("SUITES", root().join("xtask/src/perf/suites"));
         shell.env("PATH", format!("{}:{path}", self.programs.display())).env("PROGRAMS", &self.programs);
@@ -212,7 +212,7 @@ fn build(arguments: &str) -> Result<PathBuf> {
     let mut cargo = cargo();
     cargo.current_dir(root()).args(["build", "--profile", "dist"]).args(arguments.split_whitespace());
     ensure!(cargo.status().context("cargo")?.success(), "the build with the profile dist failed");
-    // target/debug holds this program; target/dist is its neighbour, wherever target/ is.
+    // target/debug contains this program; target/dist is its neighbour, wherever target/ is.
     let this = std::env::current_exe().context("cannot find the path of this program")?;
     Ok(this.ancestors().nth(2).context("this program is not in a target directory")?.join("dist"))
 }

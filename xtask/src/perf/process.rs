@@ -25,7 +25,7 @@ impl Process {
         log: PathBuf,
         mut is_ready: impl FnMut(&Self) -> bool,
     ) -> Result<Self> {
-        // What a former process started may still write to its own.
+        // Programs that a former process started may still write to its own log.
         let _ = fs::remove_file(&log);
         let file = File::create(&log).with_context(|| log.display().to_string())?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);

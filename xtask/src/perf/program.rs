@@ -1,4 +1,4 @@
-//! Programs that print their figures, and programs that read logs, whose use of the machine is measured.
+//! Programs that print their figures, and programs that read logs, for which the use of the machine is measured.
 
 use super::{
     Place,

@@ -11,7 +11,7 @@ pub(super) const FIGURES: [(&str, &str, usize); 18] = [
     ("requests_per_second", "requests/s", 0),
     ("server_cpu_us", "server CPU µs", 2),
     ("envoy_cpu_us", "Envoy CPU µs", 1),
-    // Of the store of shared counters.
+    // Figures of the store of shared counters.
     ("store_cpu_us", "store CPU µs", 2),
     // Time of the store in scripts, by its own statistics.
     ("script_us", "in the script µs", 2),
@@ -21,7 +21,7 @@ pub(super) const FIGURES: [(&str, &str, usize); 18] = [
     ("p99_us", "p99 µs", 0),
     ("p99.9_us", "p99.9 µs", 0),
     ("requests_per_envoy_core", "requests/s of an Envoy core", 0),
-    // Of the server before the first request.
+    // Figures of the server before the first request.
     ("resident_mib", "MiB at start", 1),
     // Share of the server's core that other processes used.
     (OTHERS, "others", 2),
@@ -41,20 +41,21 @@ pub(super) type Figures = Vec<(&'static str, f64)>;
 /// Scenario and server.
 pub(super) type Series = (String, String);
 
-/// A bound on a figure, or on what a formula makes of it in each round: `(of - less) / (over - over_less)`. Without a bound, that figure alone.
+/// A bound on a figure, or on the result of a formula in each round: `(of - less) / (over - over_less)`. Without a bound, only the figure
+/// is reported.
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Bar {
     pub(super) about: String,
     pub(super) figure: String,
-    /// By default that of the row.
+    /// By default the row's own series.
     pub(super) of: Option<Series>,
     pub(super) less: Option<Series>,
     pub(super) over: Option<Series>,
     pub(super) over_less: Option<Series>,
     pub(super) at_most: Option<f64>,
     pub(super) at_least: Option<f64>,
-    /// Whether another server has the same without work beside the load.
+    /// Whether another server is measured in the same scenarios, without the work beside the load.
     #[serde(skip)]
     pub(super) has_control: bool,
 }
@@ -110,13 +111,13 @@ impl Bar {
         self.formula(results, |server| server)
     }
 
-    /// The same of the server for which both scenarios of a pair are one.
+    /// The same formula for the control server, for which both scenarios of a pair are the same.
     fn control(&self, results: &Results) -> Option<Spread> {
         self.has_control.then(|| self.formula(results, |_| CONTROL))?
     }
 
     fn formula(&self, results: &Results, server: fn(&str) -> &str) -> Option<Spread> {
-        // The values by round of a series, or a constant if the formula has no such series.
+        // The values of a series by round, or a constant if the formula has no such series.
         let values = |series: &Option<Series>, constant| {
             let values =
                 series.as_ref().map(|(scenario, of)| results.values(scenario, server(of), &self.figure));
@@ -132,7 +133,7 @@ impl Bar {
         )
     }
 
-    /// The server that it compares with.
+    /// The server that the bar compares with.
     pub(super) fn comparator(&self) -> Option<&str> {
         self.over.as_ref().map(|(_, server)| server.as_str())
     }
@@ -176,8 +177,8 @@ impl Results {
         }));
     }
 
-    /// The figure of each round: of several periods the lower quartile. Other guests of the machine add to a latency and never take from
-    /// it, so that the calmer periods show the server; work beside the load is in all of them.
+    /// The figure of each round: with several periods, their lower quartile. Other guests of the machine add to a latency and never reduce
+    /// it, so that the calmer periods show the server; the work beside the load is in all of them.
     fn values(&self, scenario: &str, server: &str, figure: &str) -> BTreeMap<u32, f64> {
         let mut rounds: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
         for Sample { round, series, figure: own, value } in &self.0 {

@@ -12,9 +12,9 @@ use std::{
 };
 use tidegate_bench::ServerProcess;
 
-/// Time in which a server that does nothing uses no more CPU than [`IDLE_SECONDS`].
+/// Time in which an idle server uses no more CPU time than [`IDLE_SECONDS`].
 const IDLE_LOOK: Duration = Duration::from_millis(500);
-/// Its background threads.
+/// CPU time of its background threads.
 const IDLE_SECONDS: f64 = 0.02;
 const IDLE_LOOKS_MAX: u32 = 120;
 
@@ -22,13 +22,13 @@ const IDLE_LOOKS_MAX: u32 = 120;
 pub(super) struct Running {
     process: Process,
     pub(super) address: SocketAddr,
-    /// Instead of the address, if it listens on that.
+    /// The path that it listens on instead of the address, if it has one.
     pub(super) socket: Option<PathBuf>,
-    /// Of its HTTP port, if it has one.
+    /// Address of its HTTP port, if it has one.
     pub(super) http: SocketAddr,
 }
 
-/// A port that is free now. Another process, or a connection that is being closed, can have it before the server binds it.
+/// A port that is free now. Another process, or a connection that is being closed, may occupy it before the server binds it.
 fn free_port() -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").context("there is no free port")?;
     Ok(listener.local_addr()?)
@@ -61,7 +61,7 @@ impl Running {
         Ok(Self { process: Process::start(command, log, |_| serves())?, address, socket, http })
     }
 
-    /// An empty store for a command that names it: on the third core, if there are three; else on that of the load.
+    /// An empty store for a command that names a store: on the third core if there are three, or else on the core of the load.
     pub(super) fn store(command: &str, place: &Place) -> Result<Option<Self>> {
         command.contains("STORE").then(|| Self::start("store", 2, &[], place)).transpose()
     }
@@ -71,7 +71,7 @@ impl Running {
         store.map_or_else(String::new, |store| format!("redis://{}", store.address))
     }
 
-    /// Calls of scripts of a store so far. What scripts call themselves is not counted.
+    /// Calls of scripts of a store so far. Commands that scripts call themselves are not counted.
     pub(super) fn store_calls(&self) -> Result<u64> {
         let (mut info, mut stream) = (String::new(), TcpStream::connect(self.address)?);
         stream.write_all(b"INFO commandstats\r\nQUIT\r\n")?;
@@ -87,7 +87,7 @@ impl Running {
         self.process.pid()
     }
 
-    /// CPU time so far in seconds: of the threads that it has, which none of these processes ends.
+    /// CPU time so far in seconds: the sum over the present threads, since none of these processes ends threads.
     pub(super) fn cpu(&self) -> Result<f64> {
         Ok(ServerProcess::new(self.pid()).cpu_nanos()? as f64 / 1e9)
     }

@@ -20,15 +20,15 @@ pub(super) const SUITES: [(&str, &str); 4] = [
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Suite {
-    /// By default.
+    /// Number of rounds by default.
     pub(super) rounds: u32,
     /// Arguments of `cargo build`.
     pub(super) build: String,
     /// Commands of a shell before the first round.
     pub(super) setup: Option<String>,
-    /// Of rows that have none of their own.
+    /// Rules of rows that have no rules of their own.
     rules: Rules,
-    /// Name in results of rows that have none of their own.
+    /// Name in results of rows that have no name of their own.
     #[serde(rename = "as")]
     label: Option<String>,
     /// Settings of Envoy's rate limit filter.
@@ -36,20 +36,20 @@ pub(super) struct Suite {
     pub(super) rows: Vec<Row>,
 }
 
-/// A server of `suites/servers.yaml`, which has the variables of its commands.
+/// A server of `suites/servers.yaml`, with the variables of its commands.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Server {
     pub(super) run: String,
-    /// A command of a shell that finds or makes its program.
+    /// A command of a shell that finds or makes the server's program.
     pub(super) needs: Option<String>,
-    /// Whether bars that compare with it are left out where it cannot be measured.
+    /// Whether bars that compare with this server are left out if it cannot be measured.
     pub(super) optional: bool,
     /// Whether it listens on SOCKET instead of ADDRESS.
     pub(super) has_socket: bool,
 }
 
-/// A rule file with a part for each plan, in which PLAN is its name.
+/// A rule file with a part for each plan, in which PLAN stands for the plan's name.
 #[derive(Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Rules {
@@ -66,7 +66,7 @@ pub(super) struct Row {
     /// Name in results, instead of the server's own.
     #[serde(rename = "as")]
     label: Option<String>,
-    /// Of a load, by default Tidegate; of a filter, the one that it calls.
+    /// The servers of a load, by default Tidegate; or the server that a filter calls.
     pub(super) servers: Vec<String>,
     /// Whether a failure leaves the row without figures, and the suite goes on.
     pub(super) optional: bool,
@@ -81,32 +81,33 @@ pub(super) struct Row {
     pub(super) serve: String,
     /// Whether the servers have TLS; the load then needs `--tls-insecure`.
     pub(super) tls: bool,
-    /// The same load without the work beside it: a scenario whose short periods alternate with those of this one.
+    /// The same load without the work beside it: a scenario whose short periods alternate with the periods of this scenario.
     pub(super) without: Option<String>,
     /// Other work of the server during the load, and in the periods without it: commands of a shell.
     pub(super) beside: Option<String>,
     pub(super) beside_without: Option<String>,
     /// Number of counters created before the measurement, in the order of the load's keys.
     pub(super) counters_before: u64,
-    /// Number of servers on one core beside the first, each with the load. CPU and latency are those of the first.
+    /// Number of servers on one core beside the first, each with the load. CPU and latency are those of the first server.
     pub(super) further_nodes: usize,
     /// Whether the store's CPU is measured, by a second run of the load.
     pub(super) store_cpu: bool,
     /// Whether calls of the store are counted.
     pub(super) store_calls: bool,
 
-    /// The command of a program, which prints figures or whose use of the machine is measured.
+    /// The command of a program, which prints its figures, or for which the use of the machine is measured.
     pub(super) command: Option<String>,
-    /// The core, if it is not all of them.
+    /// The core that the program runs on; by default all cores.
     pub(super) core: Option<usize>,
     /// Lines `name=number` of the output: name, scenario and figure.
     pub(super) prints: Vec<(String, String, String)>,
-    /// The share of the events that it reads: its use of the machine is measured.
+    /// The share of the events that the program reads; its use of the machine is then measured.
     pub(super) share: Option<f64>,
     /// Whether the report of a replay must have changed decisions, or none.
     pub(super) changes_decisions: Option<bool>,
 
-    /// An element of Envoy's list of filters with a comma after it; SETTINGS are those of the suite, SOCKET is that of its server.
+    /// An element of Envoy's list of filters with a comma after it; SETTINGS are the suite's settings, SOCKET is the socket of the filter's
+    /// server.
     pub(super) filter: Option<String>,
 }
 
@@ -130,7 +131,7 @@ impl Suite {
         Ok(suite)
     }
 
-    /// Leaves the rows whose names contain one of these texts.
+    /// Keeps only the rows whose names contain one of these texts.
     pub(super) fn keep(&mut self, names: &[String]) {
         self.rows.retain(|row| names.iter().any(|text| row.name.contains(text.as_str())));
     }

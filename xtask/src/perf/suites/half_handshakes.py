@@ -1,7 +1,7 @@
 """Keeps TLS handshakes open that it never completes: half_handshakes.py (HOST:PORT | elsewhere).
 
-As an attack has to that keeps so many open although the server ends those that last too long, it replaces the oldest ones. Elsewhere
-is a port of its own, whose connections are accepted and kept: what is left then is the effect of the clients."""
+The server ends handshakes that last too long, so the program replaces the oldest, as an attack that keeps so many open has to. `elsewhere`
+is a port of its own, whose connections are accepted and kept: the load is then affected by the clients alone."""
 
 import collections
 import itertools
@@ -12,11 +12,11 @@ import threading
 import time
 
 COUNT = 5_000
-# Time in which so many are opened, before the load begins.
+# Time in which the handshakes are opened, before the load begins.
 OPENING_SECONDS = 4
-# For what the last of them leave to do.
+# For the work that the last handshakes leave behind.
 PAUSE_SECONDS = 1
-# The server's default: within this time, each of them is replaced by another.
+# The server's default: within this time, each handshake is replaced by another.
 HANDSHAKE_TIMEOUT_SECONDS = 10
 
 
@@ -31,7 +31,7 @@ def client_hello():
 
 
 def accept_only():
-    # As many as the server under load lets wait.
+    # As many waiting connections as the server under load allows.
     listener = socket.create_server(("127.0.0.1", 0), backlog=4_096)
 
     def accept():
