@@ -1,11 +1,11 @@
-//! The headers of the load generator's calls: those that a stock Envoy sends.
+//! The headers of the load generator's calls: those of a default Envoy.
 
 use std::time::Duration;
 use tidegate_http2::client::RequestEncoder;
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// Headers of calls to the server named `authority`, with a `grpc-timeout` if `timeout` is given.
+/// Headers of calls to the server `authority`, with a `grpc-timeout` if `timeout` is given.
 pub(crate) fn call_headers(authority: &str, timeout: Option<Duration>) -> RequestEncoder {
     let timeout_ms = timeout.map(|timeout| timeout.as_millis().to_string());
     let grpc_timeout = timeout_ms.as_ref().map(|ms| format!("{ms}m"));

@@ -22,7 +22,7 @@ impl<S: Read + Write + Source> Socket for S {}
 pub struct Target {
     /// Its address.
     pub address: ListenAddress,
-    /// TLS; none without.
+    /// TLS of the connections. None for connections without TLS.
     pub tls: Option<ClientTls>,
 }
 
@@ -32,12 +32,12 @@ pub struct Target {
 pub struct ConnectError {
     /// The server's address.
     pub address: ListenAddress,
-    /// Why it failed.
+    /// The cause.
     #[source]
     pub cause: io::Error,
 }
 
-/// Connects, blocking until the connection stands.
+/// Connects. Blocks until the connection is established.
 pub(crate) fn connect(target: &Target) -> Result<Box<dyn Socket>, ConnectError> {
     let Target { address, tls } = target;
     let tls = tls.as_ref();
@@ -56,7 +56,7 @@ pub(crate) fn connect(target: &Target) -> Result<Box<dyn Socket>, ConnectError> 
     connected.map_err(|cause| ConnectError { address: address.clone(), cause })
 }
 
-/// Tries each address that the name resolves to.
+/// Tries each address of the name.
 fn connect_tcp(address: &str, tls: Option<&ClientTls>) -> io::Result<Box<dyn Socket>> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name resolves to no address");
     for address in address.to_socket_addrs()? {

@@ -1,4 +1,4 @@
-//! Requests that last: each admitted one with a ticket is held for a while, then ended by a call of its own.
+//! Requests that are held: each admitted request with a ticket is held for a while, and then ended by a separate call.
 
 use crate::{keys::Random, message, outcome::Outcome, ticket::ReceivedTicket};
 use std::{cmp::Reverse, collections::BinaryHeap, str::FromStr, time::Duration};
@@ -34,45 +34,45 @@ impl std::fmt::Display for HoldTimes {
     }
 }
 
-/// Which requests are held, and how they end.
+/// The requests that are held, and their ends.
 #[derive(Clone, Debug)]
 pub struct HoldPlan {
     /// For how long.
     pub times: HoldTimes,
     /// The domain of the requests.
     pub domain: String,
-    /// Their actual cost; without one their estimates stay.
+    /// Their actual cost. If there is none, their estimates stay.
     pub cost: Option<u64>,
 }
 
 /// Figures of a run that holds requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct HoldFigures {
-    /// Ends that were answered.
+    /// Ends with a response.
     pub ended: u64,
-    /// Ends without an answer: the server ends these requests itself, after `max_hold`.
+    /// Ends without a response. The server itself ends these requests after `max_hold`.
     pub lost: u64,
-    /// The most requests that were held at once.
+    /// The most requests held at once.
     pub most: u64,
 }
 
-/// A request that is held, ordered by its end.
+/// A held request, ordered by its end.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Held {
     until: u64,
-    /// The connection that it was sent on.
+    /// The connection on which it was sent.
     position: usize,
     /// The message of its end, with its gRPC prefix.
     end: Vec<u8>,
 }
 
-/// The requests that are held.
+/// The held requests.
 pub(crate) struct Holds {
     plan: HoldPlan,
     held: BinaryHeap<Reverse<Held>>,
-    /// Numbers of them by connection.
+    /// Number of held requests by connection.
     by_position: Vec<usize>,
-    /// Number of ends that were sent and have no answer yet.
+    /// Number of ends that were sent and have no response yet.
     pub(crate) ending: u64,
     pub(crate) figures: HoldFigures,
 }
@@ -107,12 +107,12 @@ impl Holds {
         self.held.is_empty()
     }
 
-    /// When the next one ends.
+    /// Time of the next end.
     pub(crate) fn next_end(&self) -> Option<u64> {
         self.held.peek().map(|Reverse(held)| held.until)
     }
 
-    /// The next one that ends by `now`: its connection, and the message.
+    /// The next request that ends by `now`: its connection, and the message of its end.
     pub(crate) fn pop(&mut self, now: u64) -> Option<(usize, Vec<u8>)> {
         if self.next_end()? > now {
             return None;
@@ -122,26 +122,26 @@ impl Holds {
         Some((position, end))
     }
 
-    /// Takes back one that could not be sent yet.
+    /// Puts back a request whose end could not be sent yet.
     pub(crate) fn put_back(&mut self, position: usize, end: Vec<u8>, until: u64) {
         self.held.push(Reverse(Held { until, position, end }));
         self.by_position[position] += 1;
     }
 
-    /// Has all of them end now.
+    /// Ends all held requests now.
     pub(crate) fn end_all(&mut self) {
         let held = std::mem::take(&mut self.held);
         self.held = held.into_iter().map(|Reverse(held)| Reverse(Held { until: 0, ..held })).collect();
     }
 
-    /// Forgets all of them, since no connection is left.
+    /// Drops all held requests, since no connection is left.
     pub(crate) fn lose_all(&mut self) {
         self.figures.lost += self.held.len() as u64;
         self.held.clear();
         self.by_position.fill(0);
     }
 
-    /// Counts ends that will have no answer.
+    /// Counts ends that will have no response.
     pub(crate) fn lose_ends(&mut self, count: u64) {
         self.ending -= count;
         self.figures.lost += count;

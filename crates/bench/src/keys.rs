@@ -19,7 +19,7 @@ impl Random {
 
     /// Uniform in `0..bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        // The high half of the product: biased by less than bound / 2^64, which is negligible.
+        // The high half of the product. Its bias is less than bound / 2^64, which is negligible.
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
@@ -75,9 +75,8 @@ impl Keys {
     }
 }
 
-/// Draws from a Zipf distribution in constant time and memory, by rejection-inversion (Hörmann and Derflinger, 1996):
-/// draws a point below a smooth curve over the ranks, and rejects it in the rare case that it is above the step of its
-/// rank.
+/// Draws from a Zipf distribution in constant time and memory, by rejection-inversion (Hörmann and Derflinger, 1996). Draws a point below a
+/// smooth curve over the ranks, and rejects it in the rare case that it is above the step of its rank.
 #[derive(Clone, Debug)]
 pub struct Zipf {
     count: f64,
@@ -86,7 +85,7 @@ pub struct Zipf {
     area_start: f64,
     /// End of that area.
     area_end: f64,
-    /// Distance from a rank within which every point is below its step.
+    /// Distance from a rank within which every point is below the rank's step.
     accept_within: f64,
 }
 
@@ -124,7 +123,7 @@ impl Zipf {
     }
 
     fn area_inverse(&self, area: f64) -> f64 {
-        // Rounding may give a value below -1, where the logarithm is undefined.
+        // Rounding may give a value below -1, for which the logarithm is undefined.
         let bend = (area * (1.0 - self.exponent)).max(-1.0);
         (area * if bend.abs() > 1e-8 { bend.ln_1p() / bend } else { 1.0 - bend / 2.0 }).exp()
     }

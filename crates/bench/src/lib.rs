@@ -1,10 +1,11 @@
-//! The load generator of `tidegate bench`: requests of a closed or an open loop to a server of Envoy's RLS API, and what they measured.
+//! The load generator of `tidegate bench`: sends requests in a closed or an open loop to a server of Envoy's RLS API, and measures the
+//! responses.
 //!
-//! One thread and no async runtime, so that one core saturates a server on another. Only a response with gRPC status OK and a
+//! It has one thread and no async runtime, so that one core saturates a server on another. Only a response with gRPC status OK and a
 //! verdict counts as decided.
 //!
-//! [`run`] carries out a [`Plan`]: [`Keys`] draws the key of each request, [`Template`] encodes it, and the connections are those of
-//! [`tidegate_http2::client`]. A [`Report`] is made of what it [`Measured`], as text or JSON, and [`latency_svg`] draws its latencies.
+//! [`run`] executes a [`Plan`]: [`Keys`] draws the key of each request, [`Template`] encodes it, and [`tidegate_http2::client`] has the
+//! connections. A [`Report`] formats what was [`Measured`] as text or JSON, and [`latency_svg`] draws the latencies.
 
 mod call_headers;
 mod connect;

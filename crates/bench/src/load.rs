@@ -26,11 +26,11 @@ const READ_BYTES: usize = 128 << 10;
 const PROGRESS_INTERVAL: u64 = 200_000_000;
 /// Time to wait for responses after the last request.
 const GRACE: u64 = 5_000_000_000;
-/// Time to wait for the answers to the last requests before held ones are ended: some may wait for a slot.
+/// Time to wait for the responses to the last requests before held requests are ended: some may wait for a slot.
 const LAST_ANSWERS: u64 = 1_000_000_000;
-/// Time after which an end is sent again for which there was no room.
+/// Time after which an end for which there was no room is sent again.
 const RETRY: u64 = 1_000_000;
-/// Token of the ends of held requests; before any time that is measured.
+/// Token of the ends of held requests. It is before any measured time.
 const END: u64 = 0;
 
 /// Parameters of a run.
@@ -41,19 +41,19 @@ pub struct Plan {
     pub connections: usize,
     /// Maximum number of concurrent calls per connection.
     pub streams: usize,
-    /// Requests per second of an open loop; none for a closed loop.
+    /// Requests per second of an open loop. None for a closed loop.
     pub rate: Option<f64>,
-    /// Load before the measurement starts.
+    /// Duration of the load before the measurement.
     pub warm_up: Duration,
-    /// How long the measurement takes.
+    /// Length of the measurement.
     pub length: Length,
     /// `grpc-timeout` of each call.
     pub timeout: Option<Duration>,
-    /// Whether each call has a `traceparent`, which differs from the others and is not sampled.
+    /// Whether each call has a `traceparent`. It differs from all others and is not sampled.
     pub traceparent: bool,
     /// The requests.
     pub template: Template,
-    /// How requests that take slots or estimates are held and ended; none to leave them to the server.
+    /// How requests that take slots or estimates are held and ended. None to leave their ends to the server.
     pub hold: Option<HoldPlan>,
     /// The keys of the requests.
     pub keys: Keys,
@@ -61,7 +61,7 @@ pub struct Plan {
     pub seed: u64,
     /// Whether to poll without sleeping.
     pub busy: bool,
-    /// The server, if it is a process of this machine of which CPU time is measured.
+    /// The server, if it is a process of this machine whose CPU time is measured.
     pub server: Option<ServerProcess>,
 }
 
@@ -77,7 +77,7 @@ pub struct Measured {
     pub held: Option<HoldFigures>,
     /// CPU time of the server during the measurement.
     pub server_cpu_nanos: Option<u64>,
-    /// Why the run ended before its length, if it did although requests had been decided: the server has gone, for one.
+    /// The reason why the run ended early, although requests had been decided. Example: the server has stopped.
     pub ended_by: Option<LoadError>,
 }
 
@@ -94,21 +94,21 @@ struct Load<'a> {
     next_link: usize,
     /// Length of the longest request, in bytes.
     longest_message: usize,
-    /// Since the end of the warm-up, the CPU time that the server had then, if it is measured.
+    /// Set at the end of the warm-up: the CPU time of the server at that time, if it is measured.
     measured: Option<Option<u64>>,
     tally: Tally,
     holds: Option<Holds>,
-    /// Calls that just finished; empty except while responses are read.
+    /// Calls that just finished. Empty except while responses are read.
     finished: Vec<Finished<CallResponse>>,
     buffer: Vec<u8>,
     last_response: u64,
-    /// Last time at which a response arrived or none was outstanding.
+    /// Last time at which a response arrived or no response was outstanding.
     last_activity: u64,
     reconnects: u64,
 }
 
-/// Runs the plan to its end, or until `interrupted`. Calls `progress` a few times per second with the tally,
-/// the nanoseconds measured, and the completed share of the run. Fails if no request was decided.
+/// Runs the plan to its end, or until `interrupted`. Calls `progress` a few times per second with the tally, the measured nanoseconds, and
+/// the completed share of the run. Fails if no request was decided.
 pub fn run(
     plan: &mut Plan,
     interrupted: &AtomicBool,
@@ -149,7 +149,7 @@ fn drive(
             next_progress = now + PROGRESS_INTERVAL;
             progress(&load.tally, now.saturating_sub(load.pace.measured_from()), load.pace.progress(now));
         }
-        // A closed loop sends on responses; only in an open loop do requests become due with time.
+        // A closed loop sends when responses arrive. Only in an open loop do requests become due with time.
         if load.plan.rate.is_some() {
             load.send_due(now)?;
         }
@@ -217,7 +217,7 @@ impl<'a> Load<'a> {
         self.links.iter().map(|link| link.connection.in_flight()).sum()
     }
 
-    /// Time to wait for sockets at most.
+    /// The longest time to wait for sockets.
     fn wait(&self, now: u64) -> Duration {
         if self.plan.busy {
             return Duration::ZERO;
@@ -228,7 +228,7 @@ impl<'a> Load<'a> {
         )
     }
 
-    /// Whether a request may be sent on a connection. In a closed loop one that is held takes the place of the next.
+    /// Whether a request may be sent on a connection. In a closed loop, a held request takes the place of the next.
     fn has_room(&self, position: usize) -> Result<bool, WindowTooSmall> {
         let connection = &self.links[position].connection;
         let held = match &self.holds {
@@ -242,8 +242,8 @@ impl<'a> Load<'a> {
     fn end_held(&mut self, now: u64) -> Result<(), LoadError> {
         let in_flight = self.in_flight() as u64;
         let Some(holds) = &mut self.holds else { return Ok(()) };
-        // A run of so many requests holds the last ones as long as the others. One of so much time cuts holds short, once the requests
-        // that were sent before its end have their answers: else these would take the slots that the ends give back.
+        // A run with a number of requests holds the last requests as long as the others. A run with a length of time cuts holds short once
+        // the requests sent before its end have their responses: otherwise these would take the slots that the ends free.
         if let Some(deadline) = self.pace.deadline()
             && self.pace.is_over(now)
             && (in_flight == holds.ending || now > deadline.saturating_add(LAST_ANSWERS))
@@ -272,7 +272,7 @@ impl<'a> Load<'a> {
         self.links[position].connection.start(self.plan.template.message(key), intended);
     }
 
-    /// Sends due requests over all connections, as far as there is room.
+    /// Sends due requests on all connections that have room.
     fn send_due(&mut self, now: u64) -> Result<(), LoadError> {
         let mut full = 0;
         while full < self.links.len() {
@@ -308,7 +308,7 @@ impl<'a> Load<'a> {
         self.flush(position, now)
     }
 
-    /// Reads until the socket is empty; false if the connection has ended. `is_closed`: the server has sent all it will send.
+    /// Reads until the socket is empty. False if the connection has ended. `is_closed`: the server sends no more.
     fn read_responses(&mut self, position: usize, is_closed: bool) -> Result<bool, LoadError> {
         loop {
             let link = &mut self.links[position];
@@ -322,8 +322,8 @@ impl<'a> Load<'a> {
                     read.map_err(LoadError::Connection)?;
                     link.has_responded |= !self.finished.is_empty();
                     self.record(position, self.now());
-                    // A short read: the socket is empty, and poll reports when it is readable again. The end of the stream is not
-                    // reported twice.
+                    // After a short read the socket is empty, and poll reports when it is readable again. It does not report the end of the
+                    // stream twice.
                     if count < self.buffer.len() && !is_closed {
                         return Ok(true);
                     }
@@ -385,7 +385,7 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
-    /// Whether nothing is left to send or to wait for.
+    /// Whether there is nothing left to send or to wait for.
     fn is_done(&mut self, now: u64) -> Result<bool, LoadError> {
         let in_flight = self.in_flight();
         if in_flight == 0 && self.links.iter().all(|link| link.connection.is_ready()) {
@@ -402,7 +402,7 @@ impl<'a> Load<'a> {
         Ok(self.pace.deadline().is_some_and(|deadline| now > deadline.saturating_add(GRACE)))
     }
 
-    /// Records calls that failed, by their tokens.
+    /// Records failed calls by their tokens.
     fn fail(&mut self, failure: Failure, calls: Vec<u64>) {
         let measured = calls.iter().filter(|&&started| self.pace.counts(started)).count();
         self.tally.fail(failure, measured as u64);
@@ -418,7 +418,7 @@ impl<'a> Load<'a> {
         self.tally.fail(Failure::NoAnswer, self.pace.overdue(now));
     }
 
-    /// The measurements. The CPU time of a server that has gone is not known.
+    /// The measurements. If the server has stopped, its CPU time is unknown.
     fn conclude(self, ended_by: Option<LoadError>) -> Result<Measured, LoadError> {
         let cpu_after = match self.server_cpu() {
             Err(_) if ended_by.is_some() => None,

@@ -28,10 +28,10 @@ pub enum LoadError {
     /// The CPU time of the server cannot be read.
     #[error(transparent)]
     Cpu(#[from] CpuError),
-    /// The client sends no such request: its number of bytes.
+    /// The client does not send a request of this many bytes.
     #[error("a request of {0} bytes is too large; the maximum is {BODY_MAX}")]
     RequestTooLarge(usize),
-    /// The server closed a connection on which it had sent no response; the error code of its GOAWAY, if there was one.
+    /// The server closed a connection without a response on it. With the error code of its GOAWAY, if there was one.
     #[error("the server closed a new connection without a response{}", because(.0))]
     Closed(Option<&'static str>),
     /// Responses are missing.

@@ -4,12 +4,12 @@ use crate::ticket::ReceivedTicket;
 use prost::encoding::{encode_varint, encoded_len_varint};
 use tidegate_http2::grpc::PREFIX_BYTES;
 
-/// A length-delimited field of this number.
+/// Tag of a length-delimited field with this number.
 const fn delimited(number: u64) -> u64 {
     number << 3 | 2
 }
 
-/// A field of this number that is a variable-length integer.
+/// Tag of a variable-length integer field with this number.
 const fn varint(number: u64) -> u64 {
     number << 3
 }
@@ -45,12 +45,12 @@ pub(crate) fn string(tag: u64, text: &str) -> Vec<u8> {
     out
 }
 
-/// The length of a length-delimited field whose content has this length.
+/// The encoded length of a length-delimited field with `length` bytes of content.
 pub(crate) fn encoded_len(tag: u64, length: usize) -> usize {
     encoded_len_varint(tag) + encoded_len_varint(length as u64) + length
 }
 
-/// Makes a message, for which the buffer has room at its start, one with its gRPC prefix.
+/// Writes the gRPC prefix of a message into the room at its start.
 pub(crate) fn write_prefix(message: &mut [u8]) {
     let length = u32::try_from(message.len() - PREFIX_BYTES).unwrap_or(u32::MAX);
     message[1..PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
@@ -77,7 +77,7 @@ pub(crate) mod tests {
     use super::*;
     use prost::Message as _;
 
-    /// What prost decodes of a request.
+    /// A request as prost decodes it.
     #[derive(Clone, PartialEq, prost::Message)]
     pub(crate) struct Request {
         #[prost(string, tag = "1")]
@@ -106,7 +106,7 @@ pub(crate) mod tests {
         pub(crate) value: String,
     }
 
-    /// Decodes a request with its prefix.
+    /// Decodes a request with its gRPC prefix.
     pub(crate) fn decode(message: &[u8]) -> Request {
         let (prefix, message) = message.split_first_chunk::<PREFIX_BYTES>().expect("a prefix");
         let [compressed, length @ ..] = *prefix;

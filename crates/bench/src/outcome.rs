@@ -10,7 +10,7 @@ use tidegate_http2::{
     grpc::{PREFIX_BYTES, status_name},
 };
 
-/// More bytes than a rate limit response should have.
+/// Longer than any rate limit response should be.
 const ANSWER_MAX: usize = 1 << 20;
 
 /// Outcome of a call.
@@ -29,7 +29,7 @@ pub enum Outcome {
 pub enum Failure {
     /// The call ended with this gRPC status, which is not OK.
     Status(u32),
-    /// The server answered with this HTTP status and no gRPC status.
+    /// The server responded with this HTTP status and no gRPC status.
     Http(u16),
     /// The server reset the stream with this HTTP/2 error code.
     Reset(u32),
@@ -60,7 +60,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The message of a response; the decoder skips all other fields but the metadata, which stay encoded.
+/// The message of a response. The decoder skips all other fields except the metadata, which stay encoded.
 #[derive(Clone, PartialEq, prost::Message)]
 struct ResponseMessage {
     #[prost(int32, tag = "1")]
@@ -69,7 +69,7 @@ struct ResponseMessage {
     metadata: Vec<u8>,
 }
 
-/// The response to one call, as far as received.
+/// The received part of the response to one call.
 #[derive(Default)]
 pub(crate) struct CallResponse {
     http_status: Option<u16>,
@@ -85,7 +85,7 @@ impl Response for CallResponse {
         let number = || str::from_utf8(value).ok().and_then(|value| value.parse().ok());
         match name {
             b":status" => self.http_status = number().and_then(|status| u16::try_from(status).ok()),
-            // A status that is not a number is UNKNOWN by the gRPC protocol, and never OK.
+            // By the gRPC protocol, a status that is not a number is UNKNOWN, and never OK.
             b"grpc-status" => self.grpc_status = Some(number().unwrap_or(2)),
             _ => {}
         }
@@ -108,7 +108,7 @@ impl Response for CallResponse {
 }
 
 impl CallResponse {
-    /// Reads a message with its prefix. Compressed ones are malformed: the client sends no grpc-accept-encoding.
+    /// Reads a message with its prefix. Compressed messages are malformed, as the client sends no grpc-accept-encoding.
     fn message(&mut self, message: &[u8]) {
         match (message[0], ResponseMessage::decode(&message[PREFIX_BYTES..])) {
             (0, Ok(message)) => self.message = Some(message),

@@ -1,14 +1,14 @@
 //! The schedule of requests.
 //!
-//! In an open loop each request has an intended time, independent of the server. A request that is sent late keeps its intended
-//! time, so its latency includes the delay (no coordinated omission). In a closed loop the intended time is now.
+//! In an open loop, each request has an intended time, independent of the server. A request that is sent late keeps its intended time, so
+//! that its latency includes the delay (no coordinated omission). In a closed loop, the intended time is now.
 
 /// End of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Length {
     /// This many nanoseconds after the warm-up.
     Nanos(u64),
-    /// After this many requests, not counting the warm-up.
+    /// This many requests after the warm-up.
     Requests(u64),
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Starts at `start` with `warm_up` nanoseconds; `rate` is the requests per second of an open loop.
+    /// A schedule that starts at `start` with `warm_up` nanoseconds. `rate` is the requests per second of an open loop.
     pub(crate) fn new(start: u64, warm_up: u64, length: Length, rate: Option<f64>) -> Self {
         let interval = rate.map(|rate| 1e9 / rate);
         let measured_from = start.saturating_add(warm_up);
@@ -44,12 +44,12 @@ impl Pace {
         Some(intended)
     }
 
-    /// Whether a request intended for this time is measured.
+    /// Whether a request with this intended time is measured.
     pub(crate) fn counts(&self, intended: u64) -> bool {
         intended >= self.measured_from
     }
 
-    /// Has no further request become due.
+    /// Ends the schedule: no more requests become due.
     pub(crate) fn stop(&mut self, now: u64) {
         let until_now = Length::Nanos(now.saturating_sub(self.measured_from));
         self.length = if self.is_over(now) { self.length } else { until_now };
@@ -60,7 +60,7 @@ impl Pace {
         self.measured_from
     }
 
-    /// Latest intended time, if the run is bounded by time.
+    /// Latest intended time, if the length of the run is a time.
     pub(crate) fn deadline(&self) -> Option<u64> {
         match self.length {
             Length::Nanos(length) => Some(self.measured_from.saturating_add(length)),
@@ -68,7 +68,7 @@ impl Pace {
         }
     }
 
-    /// Whether no further request will become due.
+    /// Whether no more requests will become due.
     pub(crate) fn is_over(&self, now: u64) -> bool {
         self.is_beyond_the_end(self.upcoming(now))
     }

@@ -23,24 +23,24 @@ pub struct Report {
     pub over_limit: u64,
     /// Requests without a verdict.
     pub errors: u64,
-    /// Whether a limit applied to the requests; absent if that is not known.
+    /// Whether a limit applied to the requests. Absent if that is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limited: Option<bool>,
     /// Errors by their kind.
     pub errors_by_kind: BTreeMap<String, u64>,
     /// Number of connections that ended and were replaced.
     pub reconnects: u64,
-    /// Requests that were held; absent without `--hold`.
+    /// Held requests. Absent without `--hold`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<HoldFigures>,
-    /// Latencies of the decided requests, by name: from the intended time of the request to the response.
+    /// Latencies of the decided requests, by name. A latency is the time from the intended time of the request to its response.
     #[serde(serialize_with = "as_map")]
     pub latency_us: [(&'static str, f64); LATENCIES.len()],
-    /// CPU time of the server per request, in microseconds; null without `--pid`.
+    /// CPU time of the server per request, in microseconds. Null without `--pid`.
     pub server_cpu_us_per_request: Option<f64>,
 }
 
-/// The latencies of a report: the mean, then those that so many per cent of the requests did not exceed.
+/// The latencies of a report: the mean, and the latencies that so many per cent of the requests did not exceed.
 const LATENCIES: [(&str, Option<f64>); 7] = [
     ("mean", None),
     ("p50", Some(50.0)),
@@ -56,7 +56,7 @@ fn as_map<S: Serializer>(latencies: &[(&str, f64)], serializer: S) -> Result<S::
 }
 
 impl Report {
-    /// The report of a run. `limited` is whether a limit applied to the requests, if that is known.
+    /// The report of a run. `limited`: whether a limit applied to the requests, if known.
     pub fn new(target: String, load: String, measured: &Measured, limited: Option<bool>) -> Self {
         let tally = &measured.tally;
         let seconds = measured.nanos as f64 / 1e9;

@@ -11,7 +11,7 @@ pub fn begin(width: f64, height: f64) -> String {
     )
 }
 
-/// Appends a line of text; `anchor` (`start`, `middle`, `end`) is the part of it at the point. `style` is further attributes.
+/// Appends a line of text. `anchor` (`start`, `middle`, `end`) is the part of the text at the point. `style` has more attributes.
 pub fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, colour: &str, style: &str, text: &str) {
     let text = escaped(text);
     writeln!(

@@ -1,6 +1,6 @@
-//! Request messages from `--descriptor`, one per key.
+//! Request messages from `--descriptor`, one for each key.
 //!
-//! Writes `RateLimitRequest` with the gRPC prefix; the parts that are equal for all keys are encoded once.
+//! Writes `RateLimitRequest` with the gRPC prefix. The parts that are equal for all keys are encoded once.
 
 use crate::message::{
     DESCRIPTORS, DOMAIN, ENTRIES, HITS_ADDEND, KEY, VALUE, bytes, encoded_len, number, string, write_prefix,
@@ -25,7 +25,7 @@ enum Piece {
     Text(String),
     /// `{key}`: the number of the key.
     Key,
-    /// `{key%N}`: the remainder of the number by N, so that all keys share N values.
+    /// `{key%N}`: the remainder of the number divided by N, so that all keys share N values.
     KeyModulo(u64),
     /// `{ip}`: the number as an address in 10.0.0.0/8.
     Address,
@@ -114,7 +114,7 @@ impl Template {
         PREFIX_BYTES + self.head.len() + descriptors + self.tail.len()
     }
 
-    /// The `RateLimitRequest` for `key`, encoded.
+    /// The encoded `RateLimitRequest` for `key`.
     pub fn body(&mut self, key: u64) -> &[u8] {
         &self.message(key)[PREFIX_BYTES..]
     }
@@ -142,7 +142,7 @@ impl Template {
     }
 }
 
-/// Longest value that these pieces make for any key.
+/// Length of the longest value that these pieces make for any key.
 fn longest_value(pieces: &[Piece]) -> usize {
     let longest = |piece: &Piece| match piece {
         Piece::Text(text) => text.len(),

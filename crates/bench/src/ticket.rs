@@ -1,4 +1,4 @@
-//! Tickets of admitted requests, and the hits by which a call ends them.
+//! Tickets of admitted requests, and the hits of the calls that end them.
 
 use prost_types::{Struct, value::Kind};
 
@@ -12,7 +12,7 @@ pub struct ReceivedTicket {
 }
 
 impl ReceivedTicket {
-    /// The key of the entry that has the ticket, in the request that ends it.
+    /// The key of the entry with the ticket, in the request that ends it.
     pub const END_KEY: &str = "slot";
 
     /// The ticket in the metadata of a response, if it has one.
@@ -23,10 +23,10 @@ impl ReceivedTicket {
         Some(Self { slot: slot.clone(), cost })
     }
 
-    /// The hits of the request that ends it, and whether they are negative: its slots are released, and its estimates replaced by the
-    /// actual cost. Without one they stay.
+    /// The hits of the request that ends it, and whether they are negative. This releases its slots and replaces its estimates by the
+    /// actual cost. Without a cost, the estimates stay.
     pub fn hits_of_end(&self, cost: Option<u64>) -> (u64, bool) {
-        // Zero hits are a peek, which releases no slot: as many negative hits as each of them has at most release all.
+        // Zero hits would be a peek, which releases no slot. As many negative hits as any of them has release all.
         match cost {
             Some(0) => (self.cost, true),
             _ => (cost.unwrap_or(self.cost), false),

@@ -15,7 +15,7 @@ pub struct ClientTls {
 }
 
 impl ClientTls {
-    /// TLS of connections to the server at an address, by these settings.
+    /// TLS of connections to the server at this address, with these settings.
     pub fn new(client: &TlsClient, address: &ListenAddress) -> Result<Self, TlsClientError> {
         Ok(Self { config: client.config()?, name: client.server_name(address.authority())? })
     }
@@ -42,7 +42,7 @@ impl<S: Read + Write> TlsSocket<S> {
         Self { socket, session }
     }
 
-    /// Sends what the session has encrypted; an error of kind `WouldBlock` if the socket does not take all of it.
+    /// Sends what the session has encrypted. An error of kind `WouldBlock` if the socket does not accept all of it.
     fn send_pending(&mut self) -> io::Result<()> {
         while self.session.wants_write() {
             self.session.write_tls(&mut self.socket)?;
@@ -60,10 +60,10 @@ impl<S: Read + Write> TlsSocket<S> {
     }
 }
 
-/// A short read means that the socket is empty, as with a socket itself.
+/// As with a plain socket, a short read means that the socket is empty.
 impl<S: Read + Write> Read for TlsSocket<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // The remainder of an earlier write; only a complete one may be waited for.
+        // Sends the rest of an earlier write. A read may only wait once it is complete.
         match self.send_pending() {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
             _ => {}
@@ -92,7 +92,7 @@ impl<S: Read + Write> Write for TlsSocket<S> {
         self.send_pending()?;
         let taken = self.session.writer().write(bytes)?;
         match self.send_pending() {
-            // Sent by the next read or write: the socket reports when it can be written to.
+            // The next read or write sends the rest: the socket reports when it can be written to.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(taken),
             sent => sent.map(|()| taken),
         }

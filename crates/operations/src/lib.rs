@@ -1,4 +1,4 @@
-//! What operators of a server have, but for protocols: where its rules come from, what it reports, what they change while it runs.
+//! Operations of a server, independent of protocols: the sources of its rules, its reports, and changes while it runs.
 //!
 //! The modules, lowest first; imports point down only (enforced by `tests/it/tidy` of the server):
 //!

@@ -7,7 +7,7 @@ use tidegate_core::limit::{Code, Descriptor, Entry, Request, Timestamp};
 /// A logged decision.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LoggedDecision<'l> {
-    /// Time of receipt, by which the request was decided.
+    /// Time of receipt, at which the request was decided.
     pub time: Timestamp,
     /// The place; none in logs without it.
     pub place: Option<Place>,

@@ -1,7 +1,7 @@
-//! Background threads. Each has a name, a priority, and a runtime of its own if its work is asynchronous.
+//! Background threads. Each has a name, a priority, and its own runtime if its work is asynchronous.
 //!
-//! A [`BackgroundThread`] runs until its work is done. Its owner may wait for that; a thread whose owner drops it runs on. A [`StoppableThread`]
-//! ends when it is dropped. A panic ends its own thread only, and the log has the thread's name.
+//! A [`BackgroundThread`] runs until its work is done. Its owner may wait for that; if the owner drops it, it still runs on. A
+//! [`StoppableThread`] ends when it is dropped. A panic ends only its own thread, and the log has the thread's name.
 
 mod priority;
 mod stoppable;
@@ -21,15 +21,15 @@ use std::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-/// A thread that runs beside those with decisions.
+/// A thread beside those that decide.
 #[derive(Debug)]
 pub struct BackgroundThread {
     thread: JoinHandle<()>,
-    /// Receives nothing; disconnected when the work has ended.
+    /// Receives nothing. Disconnected when the work has ended.
     ended: Mutex<mpsc::Receiver<()>>,
 }
 
-/// A thread or its runtime cannot be made.
+/// A thread or its runtime cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start the thread {name}: {source}")]
 pub struct StartError {
@@ -89,30 +89,30 @@ impl BackgroundThread {
         Self::start(name, priority, move || runtime.block_on(work()))
     }
 
-    /// The thread, to be unparked.
+    /// The thread, for unparking.
     pub fn handle(&self) -> &Thread {
         self.thread.thread()
     }
 
     /// Waits for its end.
     pub fn join(self) {
-        // A panic was logged when it happened, and keeps nothing else from its end.
+        // A panic was logged when it happened, and does not matter here.
         let _ = self.thread.join();
     }
 
-    /// Waits for its end, for at most so long. Returns whether it has ended; if not, it ends with the process.
+    /// Waits for its end, at most for `time`. Returns whether it has ended. If not, it ends with the process.
     pub fn join_within(self, time: Duration) -> bool {
         let ended = self.ended.into_inner().unwrap_or_else(PoisonError::into_inner);
         ended.recv_timeout(time) != Err(RecvTimeoutError::Timeout)
     }
 
-    /// Waits for its end. A panic of it becomes one of the caller.
+    /// Waits for its end. If it panicked, the caller panics.
     pub fn join_or_panic(self) {
         self.thread.join().unwrap_or_else(|panic| resume_unwind(panic));
     }
 }
 
-/// Dropped when the work of a thread ends, by a panic too.
+/// Dropped when the work of a thread ends, also by a panic.
 struct End {
     name: String,
     _alive: mpsc::Sender<()>,

@@ -1,24 +1,24 @@
 //! The priority of threads whose work must not delay decisions, and their yields.
 //!
-//! On Linux a priority belongs to a thread. Where the system refuses to lower it, it stays.
+//! On Linux, each thread has its own priority. If the system refuses to lower it, it stays.
 
 use std::{sync::Arc, time::Duration};
 use tidegate_core::clock::Clock;
 
-/// Niceness of such threads: on a busy processor, about a tenth of the share that a thread with decisions has.
+/// Niceness of such threads: on a busy processor, they get about a tenth of the share of a deciding thread.
 const NICE: i32 = 10;
 
-/// Niceness of threads whose work somebody waits for, such as a scrape of ten thousand limits: on a core that decisions saturate, they have
-/// two fifths of the time.
+/// Niceness of threads with a waiting client, such as a scrape of ten thousand limits: on a core that decisions saturate, they get two
+/// fifths of the time.
 const NICE_AWAITED: i32 = 2;
 
-/// Time that the yields of one work take at most, but for the last of them.
+/// The longest time of all yields of one work, not counting the last.
 const YIELDS_MAX: Duration = Duration::from_millis(1);
 
 /// The priority of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Priority {
-    /// That of threads with decisions.
+    /// That of deciding threads.
     Full,
     /// A little lower: a client waits for the work.
     Awaited,
@@ -38,8 +38,8 @@ impl Priority {
     }
 }
 
-/// Runs work on a thread of low priority, and waits for its end. A thread of its own, since raising a priority again needs a permission;
-/// if the system has no further thread, the work runs on this one.
+/// Runs work on a thread of low priority, and waits for its end. It has its own thread, since raising a priority again needs a permission.
+/// If the system cannot start another thread, the work runs on this one.
 pub fn run_at_low_priority<R: Send>(name: &str, work: impl FnOnce() -> R + Send) -> R {
     let (mut work, mut result) = (Some(work), None);
     std::thread::scope(|scope| {
@@ -48,23 +48,24 @@ pub fn run_at_low_priority<R: Send>(name: &str, work: impl FnOnce() -> R + Send)
             Priority::Low.apply();
             *result = work.take().map(|work| work());
         };
-        // Joined by the scope. An error leaves the work untaken.
+        // The scope joins the thread. After an error, `work` is not taken.
         let _ = std::thread::Builder::new().name(name.into()).spawn_scoped(scope, run);
     });
     result.unwrap_or_else(|| work.take().expect("no thread took the work")())
 }
 
-/// Yields between the pieces of a long work, to threads that have become ready meanwhile.
+/// Yields between the pieces of a long work to threads that have become ready.
 ///
-/// Without them, a thread with decisions that wakes up can wait for the rest of a time slice, whatever the priorities. On a core
-/// that decisions saturate, each yield takes a time slice instead; so their time is bounded, and the work then has its share.
+/// Without yields, a deciding thread that wakes up may wait for the rest of a time slice, whatever the priorities are. On a core that
+/// decisions saturate, each yield takes a time slice instead. The time of all yields is therefore bounded, and the work then gets its
+/// share.
 pub struct Yields {
     clock: Arc<dyn Clock>,
     left: Duration,
 }
 
 impl Yields {
-    /// Yields of one work.
+    /// The yields of one work.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, left: YIELDS_MAX }
     }
@@ -85,7 +86,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
     use tidegate_core::limit::Timestamp;
 
-    /// Each reading is a millisecond after the one before.
+    /// Each reading is a millisecond after the last.
     struct Steps(AtomicU64);
 
     impl Clock for Steps {
@@ -102,7 +103,7 @@ mod tests {
     #[test]
     fn work_has_a_low_priority_and_its_caller_keeps_its_own() {
         let before = priority();
-        // Not raised where these tests run with a lower one already.
+        // The priority is not raised if these tests already run with a lower one.
         assert_eq!(run_at_low_priority("low", priority), NICE.max(before));
         assert_eq!(priority(), before);
     }

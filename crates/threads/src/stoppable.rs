@@ -7,12 +7,12 @@ use std::{
     time::Duration,
 };
 
-/// A thread that is stopped when this is dropped, and whose end is awaited then.
+/// A thread that is stopped when this is dropped. The drop waits for its end.
 #[derive(Debug)]
 pub struct StoppableThread(Option<(Box<dyn Any + Send + Sync>, BackgroundThread)>);
 
 impl BackgroundThread {
-    /// Has it end, and waits for that, when the result is dropped: its work must return once `stop` is dropped.
+    /// Ends the thread when the result is dropped, and waits for that. The work must return once `stop` is dropped.
     pub fn stopped_by(self, stop: impl Any + Send + Sync) -> StoppableThread {
         StoppableThread(Some((Box::new(stop), self)))
     }

@@ -1,4 +1,4 @@
-//! Addresses to listen on, as users write them.
+//! Addresses to listen on, in the form of settings.
 
 use std::{fmt, net::ToSocketAddrs, path::PathBuf, str::FromStr};
 
@@ -22,10 +22,10 @@ pub enum ListenAddress {
 pub struct ListenAddressError(String);
 
 impl ListenAddress {
-    /// The reason why no client connects to `systemd:NAME`.
+    /// The reason why clients cannot connect to `systemd:NAME`.
     pub const LISTEN_ONLY: &str = "it is an address of `tidegate serve` alone";
 
-    /// The `:authority` of requests to the address, with the host that a certificate there must have. A Unix socket has none of its own.
+    /// The `:authority` of requests to the address, with the host that a certificate there must name. A Unix socket has no host of its own.
     pub fn authority(&self) -> &str {
         match self {
             Self::Tcp(address) => address,
@@ -33,7 +33,7 @@ impl ListenAddress {
         }
     }
 
-    /// Whether only processes of this machine can connect: a Unix socket, or a name that resolves to loopback alone.
+    /// Whether only processes of this machine can connect: it is a Unix socket, or a name that only resolves to loopback.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Unix(_) => true,

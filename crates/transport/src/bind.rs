@@ -9,7 +9,8 @@ use std::{
 };
 use tokio::net::UnixListener;
 
-/// Connections that the kernel completes before they are accepted; it may have a lower bound. Beyond it clients connect a second later.
+/// Number of connections that the kernel completes before they are accepted. Its own bound may be lower. Beyond it, clients connect a
+/// second later.
 const BACKLOG: i32 = 4_096;
 
 /// An address that could not be bound.
@@ -21,7 +22,7 @@ pub struct BindError {
     pub source: io::Error,
 }
 
-/// Binds all addresses and takes the inherited sockets that they name, or neither.
+/// Binds all addresses and takes the inherited sockets that they name. Does neither if one fails.
 pub fn bind(
     addresses: &[ListenAddress],
     inherited: &mut InheritedSockets,
@@ -46,7 +47,7 @@ fn bind_tcp(text: &str) -> io::Result<Listener> {
     Listener::tcp(listener)
 }
 
-/// Replaces a socket file that refuses connections: a killed process left it behind.
+/// Replaces a socket file that refuses connections, because a killed process left it behind.
 fn bind_unix(path: &Path) -> io::Result<Listener> {
     let found = std::fs::symlink_metadata(path).ok().map(|found| found.file_type());
     let is_socket = found.is_some_and(|found| found.is_socket());

@@ -15,8 +15,8 @@ pub struct InheritedSockets {
 }
 
 impl InheritedSockets {
-    /// The sockets that the environment names (`LISTEN_PID`, `LISTEN_FDS`, `LISTEN_FDNAMES`). The variables are removed, so
-    /// a second call finds none.
+    /// The sockets in the environment (`LISTEN_PID`, `LISTEN_FDS`, `LISTEN_FDNAMES`). Removes the variables, so that a second call finds no
+    /// sockets.
     pub fn from_env() -> Self {
         let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
         let sockets = ListenFd::from_env();
@@ -24,7 +24,7 @@ impl InheritedSockets {
         Self { sockets, names }
     }
 
-    /// Takes all sockets of that name; an error if there is none.
+    /// Takes all sockets with this name. An error if there is none.
     pub(super) fn take(&mut self, name: &str) -> io::Result<Vec<Listener>> {
         let indices: Vec<usize> = (0..self.names.len()).filter(|&at| self.names[at] == name).collect();
         if indices.is_empty() {
@@ -48,7 +48,7 @@ impl InheritedSockets {
         Listener::inherited_unix(listener.expect("each name is taken once"))
     }
 
-    /// The sockets that are left, for an error or a log line.
+    /// The remaining sockets, for an error or a log line.
     fn found(&self) -> String {
         let names: Vec<&str> = self.left().collect();
         match names.as_slice() {
@@ -63,7 +63,7 @@ impl InheritedSockets {
     }
 }
 
-/// Names of `count` sockets in a colon-separated list, which may be absent.
+/// Names of `count` sockets, from a colon-separated list that may be empty.
 fn names_of(list: &str, count: usize) -> Vec<String> {
     let mut names = list.split(':').map(|name| if name.is_empty() { UNNAMED } else { name });
     (0..count).map(|_| names.next().unwrap_or(UNNAMED).to_owned()).collect()

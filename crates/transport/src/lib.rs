@@ -1,6 +1,6 @@
 //! Byte streams: TCP and Unix sockets, with or without TLS, behind one type, with their addresses and listeners.
 //!
-//! Invariant: above this module nothing depends on which kind of stream a connection uses.
+//! Invariant: nothing above this crate depends on which kind of stream a connection uses.
 
 mod address;
 mod bind;

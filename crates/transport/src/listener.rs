@@ -21,7 +21,7 @@ enum Kind {
         listener: UnixListener,
         socket: SocketFile,
     },
-    /// The owner of the socket file is systemd.
+    /// A Unix socket whose file belongs to systemd.
     InheritedUnix {
         listener: UnixListener,
         path: PathBuf,
@@ -52,14 +52,14 @@ impl Listener {
         Self(Kind::Unix { listener, socket: SocketFile(path.into()) })
     }
 
-    /// A bound Unix socket. Its file remains when the listener is dropped.
+    /// A bound Unix socket whose file remains when the listener is dropped.
     pub(super) fn inherited_unix(listener: StdUnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let path = listener.local_addr()?.as_pathname().unwrap_or(Path::new("(unnamed)")).into();
         Ok(Self(Kind::InheritedUnix { listener: UnixListener::from_std(listener)?, path }))
     }
 
-    /// The bound address; a requested port 0 is replaced by the assigned port.
+    /// The bound address. A requested port 0 is replaced by the assigned port.
     pub fn address(&self) -> String {
         match &self.0 {
             Kind::Tcp { address, .. } => address.to_string(),
@@ -73,7 +73,7 @@ impl Listener {
         matches!(self.0, Kind::Tcp { .. })
     }
 
-    /// The next connection, deregistered from this runtime so that another thread's can serve it.
+    /// The next connection, deregistered from this runtime so that a runtime of another thread can serve it.
     pub async fn accept(&self) -> io::Result<Accepted> {
         match &self.0 {
             Kind::Tcp { listener, .. } => {

@@ -1,18 +1,18 @@
-//! Identity of the other end of a connection, as far as bounds per client need it.
+//! Identity of the other end of a connection, for bounds per client.
 
 use std::{
     fmt,
     net::{IpAddr, Ipv6Addr},
 };
 
-/// The client that a connection is counted for.
+/// The client for which a connection counts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Peer {
     /// An IPv4 address, or the /64 network of an IPv6 address: one host usually has all of such a network.
     Ip(IpAddr),
     /// The user id of a process on the other end of a Unix socket.
     User(u32),
-    /// A Unix socket for which the kernel does not give credentials.
+    /// A Unix socket whose peer's credentials the kernel does not return.
     UnknownUser,
 }
 

@@ -12,16 +12,16 @@ use tokio::{
 };
 use tokio_rustls::server::TlsStream;
 
-/// A connection that was accepted and is not yet registered with a runtime: it can move to another thread's.
+/// An accepted connection that is not registered with a runtime yet: it can move to a runtime of another thread.
 pub struct Accepted {
-    /// The client that the connection is counted for.
+    /// The client for which the connection counts.
     pub peer: Peer,
     socket: DetachedSocket,
     /// The TLS session, after its handshake; its own socket is [`Socket::Detached`].
     tls: Option<Box<TlsStream<Socket>>>,
 }
 
-/// A socket that is registered with no runtime.
+/// A socket that is not registered with a runtime.
 enum DetachedSocket {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
@@ -31,7 +31,7 @@ enum DetachedSocket {
 pub(super) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
-    /// The place of a socket that is moving to another runtime.
+    /// Placeholder for a socket that is moving to another runtime.
     Detached,
 }
 
@@ -50,7 +50,7 @@ impl Accepted {
         Ok(Self { peer, socket: socket.detach()?, tls: Some(tls) })
     }
 
-    /// The names in the client's certificate, which its authorities and the port have verified; none without one.
+    /// The names in the client's certificate, verified by its authorities and the port. Empty without a certificate.
     pub fn names(&self) -> Vec<String> {
         let session = self.tls.as_ref().map(|tls| tls.get_ref().1);
         let certificates = session.and_then(|session| session.peer_certificates()).unwrap_or_default();
@@ -58,7 +58,7 @@ impl Accepted {
         names.iter().map(ToString::to_string).collect()
     }
 
-    /// Registers the socket alone with the current runtime, for a handshake.
+    /// Registers only the socket with the current runtime, for a handshake.
     pub(super) fn register_socket(self) -> io::Result<Socket> {
         self.socket.register()
     }
@@ -103,7 +103,7 @@ impl Socket {
     }
 }
 
-/// Calls a method of the socket, whatever its kind.
+/// Calls a method of the socket of any kind.
 macro_rules! of_socket {
     ($socket:expr, $inner:ident => $call:expr) => {
         match $socket.get_mut() {
@@ -114,7 +114,7 @@ macro_rules! of_socket {
     };
 }
 
-/// Implements reading and writing by the kinds of stream that a type consists of.
+/// Implements reading and writing for a type with several kinds of streams.
 macro_rules! forward_io {
     ($type:ty, $forward:ident) => {
         impl AsyncRead for $type {
@@ -181,7 +181,7 @@ impl Stream {
     }
 }
 
-/// Calls a method of the stream, whatever its kind.
+/// Calls a method of the stream of any kind.
 macro_rules! of_stream {
     ($stream:expr, $inner:ident => $call:expr) => {
         match &mut $stream.get_mut().0 {

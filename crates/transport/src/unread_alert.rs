@@ -7,13 +7,13 @@ use tokio::{
     time::timeout,
 };
 
-/// Time for which a client may read its alert.
+/// Time in which a client may read its alert.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Bytes that are read from it meanwhile.
+/// The most bytes that are read from it meanwhile.
 const BYTES_MAX: u64 = 256 * 1024;
 
-/// A connection that is to be closed once its client has read its alert. Dropped, it is closed at once.
+/// A connection that is closed once its client has read its alert. If it is dropped, it is closed at once.
 pub struct UnreadAlert(Socket);
 
 impl UnreadAlert {
@@ -21,15 +21,15 @@ impl UnreadAlert {
         Self(socket)
     }
 
-    /// Waits until the client closes the connection, for a bounded time, and closes it. A connection that is closed with unread bytes is
-    /// reset, and a client that writes learns of the reset before it reads the alert.
+    /// Waits for a bounded time until the client closes the connection, and closes it. If a connection is closed with unread bytes, it is
+    /// reset, and a client that is writing gets the reset before it reads the alert.
     pub async fn linger(self) {
         let Self(mut socket) = self;
         let closed = async {
             socket.shutdown().await?;
             copy(&mut socket.take(BYTES_MAX), &mut sink()).await
         };
-        // It is closed whatever the result is.
+        // The connection is closed whatever the result is.
         let _ = timeout(TIME_MAX, closed).await;
     }
 }

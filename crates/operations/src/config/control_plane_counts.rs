@@ -23,7 +23,7 @@ pub struct ControlPlaneCounts {
     pub updates: Counts<Update>,
     /// Whether there is a connection.
     pub is_connected: AtomicBool,
-    /// In nanoseconds.
+    /// Time of the last accepted response, in nanoseconds.
     accepted_at: AtomicU64,
 }
 
@@ -40,7 +40,7 @@ impl ControlPlaneCounts {
         self.updates.count(Update::Accepted);
     }
 
-    /// Time of the last response accepted; zero before the first.
+    /// Time of the last accepted response; zero before the first.
     pub fn accepted_at(&self) -> Timestamp {
         Timestamp::from_nanos(self.accepted_at.load(Ordering::Relaxed))
     }

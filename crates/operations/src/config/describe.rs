@@ -10,7 +10,7 @@ use tidegate_core::{
     store::COUNTER_BYTES,
 };
 
-/// Every domain with its rules, and where each is declared.
+/// Every domain with its rules, and the place where each is declared.
 pub fn rules_to_json(rules: &RuleSet) -> Value {
     let domains = rules.domains().map(|domain| {
         let all: Vec<Value> = domain.rules().into_iter().map(|rule| rule_to_json(rules, rule)).collect();
@@ -58,7 +58,7 @@ fn limit_to_json(rules: &RuleSet, limit: &RuleLimit) -> Value {
     })
 }
 
-/// The limits of a schedule, the first of which applies where hours overlap; `requests` is null if they are unlimited.
+/// The limits of a schedule. If their hours overlap, the first applies. `requests` is null if they are unlimited.
 pub fn schedule_to_json(limit: &RuleLimit) -> Value {
     let entries = limit.schedule.iter().flat_map(|schedule| schedule.entries()).map(|entry| {
         let requests = (entry.requests != LimitSchedule::UNLIMITED).then_some(entry.requests);
@@ -123,7 +123,7 @@ pub fn sources_to_yaml(sources: &[Source]) -> String {
     for source in sources {
         let text = source.text();
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-        // A name may hold anything, a comment ends with its line.
+        // A name may contain anything, but a comment ends with its line.
         let name = source.id.to_string().replace(char::is_control, "?");
         let begins = if text.trim_start().starts_with("---") { "" } else { "---\n" };
         let ends = if text.ends_with('\n') { "" } else { "\n" };

@@ -16,7 +16,7 @@ pub enum Feed {
 }
 
 impl Feed {
-    /// The feed that hands over a document.
+    /// The feed of a document.
     pub fn of(id: &SourceId) -> Self {
         match id {
             SourceId::File(_) => Self::Files,
@@ -26,8 +26,8 @@ impl Feed {
         }
     }
 
-    /// Whether a failed load leaves the server with other rules than the feed has, until it succeeds. A change of overrides that is
-    /// refused was never made.
+    /// Whether a failed load leaves the server with other rules than the feed's until a load succeeds. A refused change of overrides was
+    /// never made.
     pub(super) fn stays_behind(self) -> bool {
         self != Self::Overrides
     }

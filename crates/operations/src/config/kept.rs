@@ -1,8 +1,8 @@
-//! The rules that were valid last, in a file of the data directory: served at a start at which the rule files have errors, or the control
-//! plane has not sent any.
+//! The last valid rules, in a file of the data directory. A server starts with them if the rule files have errors, or if the control plane
+//! has not sent rules.
 //!
-//! Invariants: the file is replaced as a whole; what it has was in force; it is used for the `--rules` and `--blocks` alone with which it was
-//! written. Overrides and blocks of the control API are not in it: they are in a file of their own.
+//! Invariants: the file is replaced as a whole; its content was in force; it is used only with the `--rules` and `--blocks` with which it
+//! was written. It does not contain overrides and blocks of the control API, which have their own file.
 
 use super::whole_file;
 use parking_lot::Mutex;
@@ -21,13 +21,13 @@ use tidegate_core::{
 };
 use tidegate_threads::{BackgroundThread, Priority};
 
-/// Its name in the data directory.
+/// Name of the file in the data directory.
 const FILE: &str = "last-valid-rules.json";
 
 /// Version of its format.
 const FORMAT: u32 = 1;
 
-/// Maximum length of the file, which is longer than those of the rules by their escapes.
+/// The most bytes of the file. With its escapes, it is longer than the rules.
 const BYTES_MAX: u64 = 1 << 30;
 
 /// Keeps the rules in force.
@@ -39,9 +39,9 @@ struct Inner {
     path: PathBuf,
     /// The values of `--rules` and `--blocks`.
     given: Vec<String>,
-    /// What is in the file, as far as this process knows.
+    /// The content of the file, if this process knows it.
     written: Mutex<Option<Arc<Vec<Source>>>>,
-    /// What is to be written next.
+    /// The rules to write next.
     next: Mutex<Option<(Arc<Vec<Source>>, Timestamp)>>,
     is_writing: AtomicBool,
 }
@@ -55,18 +55,18 @@ pub struct LastRules {
     pub at: Timestamp,
 }
 
-/// Kept rules cannot be used.
+/// The kept rules cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeptRulesError {
-    /// There are none.
+    /// There are no kept rules.
     #[error("no rules are kept in {}", .0.display())]
     None(PathBuf),
-    /// The file cannot be read, a later version of the server wrote it, or they are of other files.
+    /// The file cannot be read, is of a later version of the server, or its rules are of other files.
     #[error("the rules kept in {}{reason}", path.display())]
     Unusable {
         /// The file.
         path: PathBuf,
-        /// What is said of it.
+        /// The problem.
         reason: String,
     },
 }
@@ -87,14 +87,14 @@ struct KeptSource {
 }
 
 impl KeptRules {
-    /// Those of a data directory, for these values of `--rules` and `--blocks`.
+    /// The kept rules of a data directory, for these values of `--rules` and `--blocks`.
     pub fn new(directory: &Path, given: Vec<String>) -> Self {
         let (path, written, next, is_writing) =
             (directory.join(FILE), Mutex::default(), Mutex::default(), AtomicBool::default());
         Self(Arc::new(Inner { path, given, written, next, is_writing }))
     }
 
-    /// Reads them.
+    /// Reads the kept rules.
     pub fn read(&self) -> Result<LastRules, KeptRulesError> {
         let Inner { path, given, .. } = &*self.0;
         let unusable = |reason| KeptRulesError::Unusable { path: path.clone(), reason };
@@ -116,7 +116,8 @@ impl KeptRules {
         Ok(LastRules { sources, at: Timestamp::from_nanos(at_ns) })
     }
 
-    /// Keeps these, unless the file has them. Writes on a thread of its own, since a disk may hang: of several, the last.
+    /// Keeps these rules, unless the file has them. Writes on a separate thread, since a disk may hang. If several are waiting, writes the
+    /// last.
     pub(super) fn keep(&self, sources: Arc<Vec<Source>>, now: Timestamp) {
         *self.0.next.lock() = Some((sources, now));
         if self.0.is_writing.swap(true, Ordering::AcqRel) {
@@ -132,7 +133,7 @@ impl KeptRules {
 }
 
 impl Inner {
-    /// Writes what is next, until nothing is.
+    /// Writes until no rules are left to write.
     fn write_all(&self) {
         loop {
             while let Some((sources, at)) = { self.next.lock().take() } {
@@ -141,7 +142,7 @@ impl Inner {
                 }
             }
             self.is_writing.store(false, Ordering::Release);
-            // Another may have been added since the last look.
+            // Other rules may have been added since the last look.
             if self.next.lock().is_none() || self.is_writing.swap(true, Ordering::AcqRel) {
                 return;
             }

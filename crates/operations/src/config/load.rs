@@ -7,15 +7,14 @@ use tidegate_core::{
     rules::{RuleChanges, RuleErrors, RuleSet, Source},
 };
 
-/// Names in one log line; the others are counted.
+/// The most names in one log line. Others are counted.
 const NAMES_LOGGED_MAX: usize = 20;
 
-/// Errors of one load in the log.
+/// The most errors of one load in the log.
 const ERRORS_LOGGED_MAX: usize = 100;
 
-/// Replaces the declarations that the feed handed over before by those that `read` returns; returns what was put in
-/// force, none if nothing changed. After an error, of `read` too, the rules stay. `is_requested` logs also that nothing
-/// changed.
+/// Replaces the last declarations of the feed by those that `read` returns. Returns what was put in force; none if nothing changed. After
+/// an error, including one of `read`, the rules stay. If `is_requested`, also logs that nothing changed.
 pub fn load(
     config: &Config,
     feed: Feed,
@@ -52,7 +51,7 @@ pub fn load(
             tracing::info!(generation = config.status().generation, "rules unchanged");
         }
         Ok(None) => {}
-        // As at the start, or at an edit that changed nothing about them.
+        // Known errors, as at the start, or after an edit that did not change them.
         Err(errors) if !is_requested && failing.as_ref() == Some(errors) => {}
         Err(errors) => log_errors(errors, &config.status(), feed),
     }
@@ -66,7 +65,8 @@ pub fn load(
     result
 }
 
-/// Warns of extensions that no rule has, of overrides that count otherwise than they state, and of what `tidegate check` warns of.
+/// Warns about extensions that no rule has, about overrides with another effect than they state, and about whatever `tidegate check` warns
+/// about.
 pub fn log_warnings(rules: &RuleSet) {
     for extension in rules.extensions_without_effect().iter().take(ERRORS_LOGGED_MAX) {
         tracing::warn!("{extension}");

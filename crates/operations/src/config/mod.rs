@@ -1,11 +1,11 @@
-//! Sources of rules: the one owner of the rules in force, and the feeds that pass declarations to it.
+//! Sources of rules: the owner of the rules in force, and the feeds that pass declarations to it.
 //!
-//! A feed (the rule files, xDS, overrides, files of blocks) hands over everything it declares. The owner merges that with what the other
-//! feeds declared last, builds it upon the rules in force, and puts the result in force, or leaves the rules as they are
-//! and reports every error.
+//! A feed (the rule files, xDS, overrides, files of blocks) passes on everything it declares. The owner merges this with the last
+//! declarations of the other feeds and builds the result upon the rules in force. It puts the new rules in force, or keeps the old ones and
+//! reports every error.
 //!
-//! Invariants: the rules in force were built from the last good declarations of every feed; all or nothing of what a feed
-//! hands over takes effect; two feeds at once take effect one after the other.
+//! Invariants: the rules in force were built from the last good declarations of every feed; all that a feed passes on takes effect, or
+//! nothing; if two feeds change at once, one takes effect after the other.
 
 mod control_plane_counts;
 pub mod describe;
@@ -43,11 +43,11 @@ use tidegate_core::{
 };
 use tidegate_threads::run_at_low_priority;
 
-/// Rules of more text than this, in bytes, are read, built and freed when cores have nothing else to do: it takes 0.1 s of CPU or more.
-/// Those of less are in force sooner where decisions saturate all cores.
+/// Rules with more bytes of text than this are read, built and freed when cores are otherwise idle, as this takes 0.1 s of CPU or more.
+/// With less text, the rules are in force sooner if decisions saturate all cores.
 const QUICKLY_BUILT_MAX: usize = 1 << 20;
 
-/// Runs work on rules of so much text.
+/// Runs work on rules with `bytes` of text.
 fn run_by_length<R: Send>(bytes: usize, work: impl FnOnce() -> R + Send) -> R {
     if bytes <= QUICKLY_BUILT_MAX {
         return work();
@@ -59,30 +59,30 @@ fn bytes<'s>(sources: impl IntoIterator<Item = &'s Source>) -> usize {
     sources.into_iter().map(Source::bytes).sum()
 }
 
-/// Rules that took the place of others.
+/// New rules in force.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Replacement {
-    /// Number of rule sets put in force until then, including these.
+    /// Number of rule sets put in force so far, including these.
     pub generation: u64,
     /// Number of these rules.
     pub rules: usize,
-    /// Number of their limits, those of requests not counted.
+    /// Number of their limits, without the limits of requests.
     pub limits: usize,
-    /// Their difference from the rules before.
+    /// Their difference from the former rules.
     pub changes: RuleChanges,
 }
 
 /// The owner of the rules in force.
 pub struct Config {
-    /// The limiter that has these rules.
+    /// The limiter with these rules.
     pub limiter: Arc<Limiter>,
-    /// How declarations are read.
+    /// The options for reading declarations.
     pub options: LoadOptions,
-    /// The last good declarations of each feed. Locked while rules are built: nothing else may wait for it.
+    /// The last good declarations of each feed. Locked while rules are built, so that nothing else may wait for it.
     declared: Mutex<BTreeMap<Feed, Vec<Source>>>,
-    /// Those from which the rules in force were built, in the order in which they are merged.
+    /// The declarations from which the rules in force were built, in the order in which they are merged.
     in_force: Mutex<Arc<Vec<Source>>>,
-    /// Replaced rules to which decisions may still refer. They are freed here, not by the last of those decisions.
+    /// Replaced rules to which decisions may still refer. They are freed here, not by the last of these decisions.
     retired: Mutex<Vec<RetiredRules>>,
     status: Mutex<RulesStatus>,
     observer: OnceLock<RulesObserver>,
@@ -91,7 +91,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The owner of a limiter's rules, which were built from these declarations of feeds.
+    /// The owner of a limiter's rules. They were built from these declarations of feeds.
     pub fn new(
         limiter: Arc<Limiter>,
         options: LoadOptions,
@@ -123,13 +123,13 @@ impl Config {
         self
     }
 
-    /// Has it keep the rules for a later start.
+    /// Sets where the rules are kept for a later start.
     pub fn with_kept(self, kept: Option<KeptRules>) -> Self {
         Self { kept, ..self }
     }
 
-    /// Notes that the rules of a feed were kept by a former process, which put them in force at that time; with the errors of those that it
-    /// has now, if it has any.
+    /// Notes that the rules of a feed were kept by a former process, which put them in force at `at`. `errors` are those of the feed's
+    /// present rules, if any.
     pub fn began_with_kept(&self, feed: Feed, at: Timestamp, errors: Option<RuleErrors>, now: Timestamp) {
         let mut status = self.status.lock();
         status.loaded_at = at;
@@ -139,7 +139,7 @@ impl Config {
         }
     }
 
-    /// Keeps the rules in force for a later start, if they are those of the feeds.
+    /// Keeps the rules in force for a later start, if they are the present rules of the feeds.
     fn keep(&self, now: Timestamp) {
         let Some(kept) = &self.kept else { return };
         let is_of_feeds = {
@@ -151,8 +151,8 @@ impl Config {
         }
     }
 
-    /// Replaces the declarations that one feed handed over before; returns what was put in force, none
-    /// if they are the same. After an error everything stays as it was.
+    /// Replaces the last declarations of one feed. Returns what was put in force; none if they are the same. After an error, nothing has
+    /// changed.
     pub fn replace(
         &self,
         feed: Feed,
@@ -178,7 +178,7 @@ impl Config {
         let update = self.limiter.update_rules();
         let next = match feed {
             Feed::Files | Feed::Xds => update.build(&all, &self.options),
-            // The rules in force were built from what the other feeds declare.
+            // The rules in force already contain the declarations of the other feeds.
             Feed::Overrides | Feed::Blocks => {
                 let overlays = all.partition_point(|source| !source.id.is_overlay());
                 update.build_overlays(&all[overlays..], &self.options)
@@ -202,7 +202,7 @@ impl Config {
         let retired = next.put_in_force();
         self.retired.lock().push(retired);
         *self.in_force.lock() = Arc::new(all);
-        // Only a failure may have been noted meanwhile, by a feed that could not hand over its declarations.
+        // Meanwhile, only a feed that could not pass on its declarations may have noted a failure.
         let mut current = self.status.lock();
         status.failed = current.failed;
         status.by_feed.clone_from(&current.by_feed);
@@ -212,9 +212,9 @@ impl Config {
         Ok(Some(Replacement { generation, rules, limits, changes }))
     }
 
-    /// Passes the rules in force to an observer, and from now on those that replace them. Only the first call has an effect.
+    /// Passes the rules in force to an observer, and from now on all rules that replace them. Only the first call has an effect.
     pub fn observe(&self, observer: RulesObserver, now: Timestamp) {
-        // While it is locked, no rules are replaced.
+        // While this is locked, no rules are replaced.
         let _declared = self.declared.lock();
         if self.observer.set(observer).is_ok() {
             self.announce(self.limiter.pin().generation(), &self.sources(), now);
@@ -228,20 +228,19 @@ impl Config {
         }
     }
 
-    /// Notes that a feed could not hand over its declarations: the rules stay.
+    /// Notes that a feed could not pass on its declarations. The rules stay.
     pub fn failed(&self, feed: Feed, errors: RuleErrors, now: Timestamp) -> Arc<RuleErrors> {
         self.status.lock().failed(feed, errors, now)
     }
 
-    /// Puts the secret of the keys in a shared store, and the resets of rules with counters there, in force. The rules stay as they
-    /// are.
+    /// Puts the secret of the keys in a shared store in force, and the resets of rules with counters there. The rules stay as they are.
     pub fn put_shared_keys(&self, seed: Seed, resets: SharedResets) {
         let retired = self.limiter.put_shared_keys(seed, resets);
         self.retired.lock().extend(retired);
     }
 
-    /// Frees replaced rules that no decision refers to any more, and the numbers of limits that nothing uses. To be called
-    /// now and then by a thread that makes no decisions. Returns whether there may be more to free soon.
+    /// Frees replaced rules to which no decision refers any more, and numbers of unused limits. Call it now and then from a thread that
+    /// makes no decisions. Returns whether there may be more to free soon.
     pub fn free_unused(&self) -> bool {
         let (unused, used): (Vec<_>, Vec<_>) =
             std::mem::take(&mut *self.retired.lock()).into_iter().partition(RetiredRules::are_unused);

@@ -1,4 +1,4 @@
-//! The observer of the rules that are put in force.
+//! The observer of rules that are put in force.
 
 use tidegate_core::{
     limit::Timestamp,
@@ -10,7 +10,7 @@ use tidegate_core::{
 pub struct RulesInForce<'c> {
     /// See [`NextRules::generation`](tidegate_core::limiter::NextRules::generation).
     pub generation: u64,
-    /// Their number among those of decisions, less than that of each decision by them: see
+    /// Their number among the numbers of decisions, lower than that of each decision under them: see
     /// [`Store::next_number`](tidegate_core::store::Store::next_number).
     pub number: u64,
     /// The time.
@@ -21,6 +21,6 @@ pub struct RulesInForce<'c> {
     pub sources: &'c [Source],
 }
 
-/// Observes the rules that are put in force, each before the first decision by them. Called while no other rules can be put in
-/// force: must not block.
+/// Observes rules that are put in force, before the first decision under them. No other rules can be put in force during the call: it must
+/// not block.
 pub type RulesObserver = Box<dyn Fn(RulesInForce<'_>) + Send + Sync>;

@@ -1,4 +1,4 @@
-//! Requests to read files again: rule files, tokens, and the certificates of each port with TLS; and to open the audit log again.
+//! Requests to read files again (rule files, tokens, and the certificates of each port with TLS), and to reopen the audit log.
 
 use super::watch::WatchHandle;
 use std::sync::Arc;
@@ -6,22 +6,22 @@ use tidegate_core::sync::Mutex;
 
 type Receiver = Box<dyn Fn() + Send>;
 
-/// Requests to read files again, which may be made before anything watches any. Clones share the receivers.
+/// Requests to read files again. They may be made before anything watches files. Clones share the receivers.
 #[derive(Clone, Default)]
 pub struct ReloadRequests(Arc<Mutex<Vec<Receiver>>>);
 
 impl ReloadRequests {
-    /// Passes requests on to this watch from now on.
+    /// Passes requests to this watch from now on.
     pub fn register(&self, watch: WatchHandle) {
         self.on_request(move || watch.request());
     }
 
-    /// Calls this at every request from now on. It must not block.
+    /// Calls `receiver` at every request from now on. It must not block.
     pub fn on_request(&self, receiver: impl Fn() + Send + 'static) {
         self.0.lock().push(Box::new(receiver));
     }
 
-    /// Passes a request on; false if there is no receiver.
+    /// Passes a request to all receivers. False if there is none.
     pub fn request(&self) -> bool {
         let receivers = self.0.lock();
         receivers.iter().for_each(|receiver| receiver());

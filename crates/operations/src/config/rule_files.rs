@@ -1,4 +1,4 @@
-//! The feed of files: a thread that reads rule files, or files of blocks, when they change or on request, and hands them to the owner.
+//! The feed of files: a thread that reads rule files or files of blocks, when they change or on request, and passes them to the owner.
 
 use super::{
     Config, Feed, ReloadRequests, load, run_by_length,
@@ -11,15 +11,15 @@ use tidegate_core::{
 };
 use tidegate_threads::{BackgroundThread, Priority, StartError};
 
-/// Time between two attempts to free what is not used any more.
+/// Time between two attempts to free what is no longer used.
 const FREE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two attempts while decisions still refer to replaced rules.
 const FREE_INTERVAL_SHORT: Duration = Duration::from_millis(50);
 
-/// Time that an idle thread has to end, where a drain has left none.
+/// Time in which an idle thread has to end if a drain has left none.
 const WAKE_MAX: Duration = Duration::from_millis(200);
 
-/// Readings of the files at most until two agree. Files that change all the time are taken as the last reading has them.
+/// The most readings of the files until two agree. If files change all the time, the last reading is used.
 const READINGS_MAX: usize = 20;
 
 /// The running feed.
@@ -29,8 +29,8 @@ pub struct RuleFiles {
 }
 
 impl RuleFiles {
-    /// Reads the files once more, since they may have changed after the start, and from then on when they change. The feed is
-    /// [`Feed::Files`] or [`Feed::Blocks`].
+    /// Reads the files again, as they may have changed since the start, and from then on when they change. The feed is [`Feed::Files`] or
+    /// [`Feed::Blocks`].
     pub fn start(
         config: &Arc<Config>,
         (feed, paths): (Feed, RuleFilePaths),
@@ -48,8 +48,8 @@ impl RuleFiles {
         Ok(Self { watch: handle, thread })
     }
 
-    /// Ends the thread. A load that is under way is finished if that takes no longer than the timeout, or 200 ms; else it ends with the process, and the
-    /// rules stay.
+    /// Ends the thread. A load in progress is finished within the timeout, or 200 ms if that is longer. Otherwise it ends with the process,
+    /// and the rules stay.
     pub fn stop(self, timeout: Duration) {
         self.watch.stop();
         if !self.thread.join_within(timeout.max(WAKE_MAX)) {
@@ -64,7 +64,7 @@ struct Files {
     paths: RuleFilePaths,
     settings: WatchSettings,
     clock: Arc<dyn Clock>,
-    /// The warnings about files that are not read, as the log has them.
+    /// The logged warnings about files that are not read.
     unread: Vec<RuleError>,
 }
 
@@ -84,7 +84,7 @@ impl Files {
     }
 
     fn load(&mut self, is_requested: bool) {
-        // Errors are logged there.
+        // `load` logs errors.
         let read = || run_by_length(self.config.bytes(), || self.read());
         let _ = load(&self.config, self.feed, read, &*self.clock, is_requested);
         let unread = self.paths.unread();

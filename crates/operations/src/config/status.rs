@@ -12,19 +12,19 @@ use tidegate_core::{
 pub struct RulesStatus {
     /// Number of rule sets put in force, including the first.
     pub generation: u64,
-    /// Whether the first of them had no rules, because rules are awaited.
+    /// Whether the first rule set was empty, because rules were awaited.
     pub began_without_rules: bool,
     /// Successful loads of rules.
     pub loads: u64,
-    /// Time of the last of them.
+    /// Time of the last successful load.
     pub loaded_at: Timestamp,
-    /// The documents that they were built from.
+    /// The documents from which they were built.
     pub sources: Arc<[SourceId]>,
     /// Domains in force.
     pub domains: usize,
     /// Rules in force.
     pub rules: usize,
-    /// Limits in force, those of requests not counted.
+    /// Limits in force, without the limits of requests.
     pub limits: usize,
     /// Feeds that put rules in force after the first load.
     pub feeds: Vec<Feed>,
@@ -38,9 +38,9 @@ pub struct RulesStatus {
     pub failed: u64,
     /// The last attempt to change the rules; none before the first.
     pub last: Option<Attempt>,
-    /// The errors of each feed whose last attempt failed: the rules in force are not those that it has.
+    /// Errors by feed, if its last attempt failed: the rules in force are not the feed's present rules.
     pub failing: BTreeMap<Feed, Arc<RuleErrors>>,
-    /// The feeds whose rules in force were kept by a former process, with the time at which they were put in force there.
+    /// The feeds whose rules in force were kept by a former process, with the time at which that process put them in force.
     pub kept: BTreeMap<Feed, Timestamp>,
 }
 
@@ -56,7 +56,7 @@ pub struct FeedLoads {
 /// One attempt to change the rules.
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    /// The feed with declarations that changed, or may have changed.
+    /// The feed whose declarations changed, or may have changed.
     pub feed: Feed,
     /// Time of its end.
     pub at: Timestamp,
@@ -69,7 +69,7 @@ pub struct Attempt {
 pub enum LoadResult {
     /// Other rules are in force.
     Loaded,
-    /// The declarations are those in force.
+    /// The declarations are the same as in force.
     Unchanged,
     /// The rules stay, because of these errors.
     Failed(Arc<RuleErrors>),
@@ -96,7 +96,7 @@ impl RulesStatus {
         self.failing.is_empty()
     }
 
-    /// Notes that the rules in force of a feed are those that it has.
+    /// Notes that the rules of a feed in force are its present rules.
     fn caught_up(&mut self, feed: Feed) {
         self.failing.remove(&feed);
         self.kept.remove(&feed);
@@ -115,7 +115,7 @@ impl RulesStatus {
     pub(super) fn unchanged(&mut self, feed: Feed, now: Timestamp) {
         self.caught_up(feed);
         self.unchanged += 1;
-        // Where rules are awaited, a directory without files is a load too: it has no rules.
+        // If rules are awaited, a directory without files also counts as a load, of no rules.
         if self.is_awaiting(feed) {
             self.loads += 1;
             self.feeds.push(feed);

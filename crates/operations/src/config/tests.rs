@@ -85,7 +85,7 @@ fn after_an_error_the_rules_and_the_last_good_declarations_stay() {
     assert_eq!((hit(&config, "k", "a"), hit(&config, "x", "a")), (Some(8), Some(4)));
 }
 
-/// Rules were built upon whatever was in force when a feed began to read them: of two feeds one lost its rules.
+/// Rules were built upon whatever was in force when a feed began to read them. If two feeds changed, one lost its rules.
 #[test]
 fn two_feeds_at_once_both_take_effect() {
     let config = config(&rule("k", 10), true);
@@ -105,7 +105,7 @@ fn two_feeds_at_once_both_take_effect() {
     assert_eq!(config.status().generation, 201);
 }
 
-/// The log line of a reload had the generation of another feed's, when that took effect while the files were read.
+/// The log line of a reload had the generation of another feed's rules, if these took effect while the files were read.
 #[test]
 fn files_that_did_not_change_are_no_reload_even_if_another_feed_takes_effect_meanwhile() {
     let text = rule("k", 10);
@@ -133,7 +133,7 @@ fn replaced_rules_are_kept_until_no_decision_refers_to_them() {
     assert!(!config.free_unused());
 }
 
-/// Ten reloads a second for ten days are nine million: the table of limits must not grow with their number.
+/// Ten reloads a second for ten days are nine million. The table of limits must not grow with their number.
 #[test]
 fn reloads_without_end_take_bounded_memory() {
     let config = config(&rule("k", 1), false);

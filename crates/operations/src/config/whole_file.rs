@@ -1,4 +1,4 @@
-//! Files that are replaced as a whole: at any moment, also if the process ends in the middle, they have the former content or the next.
+//! Files that are replaced as a whole. They always have either the former content or the next, even if the process ends in between.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-/// Replaces a file, which its owner alone can read: it may hold values of requests.
+/// Replaces a file. Only its owner can read it, as it may contain values of requests.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let next = path.with_extension("next");
     let mut options = fs::OpenOptions::new();

@@ -1,4 +1,4 @@
-//! Access to the control API and to leases: the role of a caller, where it is, and how often it may call.
+//! Access to the control API and to leases: the caller's role, its location, and how often it may call.
 
 use std::{fmt, fs, net::IpAddr, str::FromStr};
 use tidegate_core::{
@@ -8,32 +8,32 @@ use tidegate_core::{
     store::{OnFull, Seed, StoreSettings},
 };
 
-/// Calls of one caller, or without a token of one address.
+/// Bound on calls: of one caller, or of one address without a token.
 const RULES: &str = "{ domain: control, descriptors: [
   { key: caller, rate_limit: { unit: second, requests_per_unit: 100 } },
   { key: stranger, rate_limit: { unit: minute, requests_per_unit: 100 } },
   { key: denied, rate_limit: { unit: minute, requests_per_unit: 100 } }] }";
 /// The user that stands for unmapped ones, unless the system has another.
 const OVERFLOW_UID: u32 = 65_534;
-/// Callers whose calls are counted.
+/// The most callers whose calls are counted.
 const CALLERS_MAX: usize = 10_000;
 
-/// Permissions of a caller. The order is by how much they permit.
+/// Permissions of a caller, in ascending order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Role {
     /// Nothing.
     #[default]
     None,
-    /// Leases, and nothing of the control API.
+    /// Leases, but nothing of the control API.
     Lease,
-    /// Methods of the control API that change nothing, and no leases.
+    /// Methods of the control API that change nothing. No leases.
     Read,
     /// All methods.
     Operate,
 }
 
 impl Role {
-    /// Whether a caller with this role may do what needs the other one.
+    /// Whether a caller with this role may do what needs the role `needs`.
     pub fn permits(self, needs: Self) -> bool {
         self == needs || self == Self::Operate || needs == Self::None
     }
@@ -44,7 +44,7 @@ impl Role {
 pub enum Credential {
     /// The caller sent no token, and has no known name in its certificate.
     None,
-    /// A token that is not in the file. It has no role, whatever certificate or user of a Unix socket is beside it.
+    /// A token that is not in the file. It has no role, whatever certificate or Unix socket user comes with it.
     Wrong,
     /// The actor and the role of a token in the file, or of a name in the certificate of a caller that sent no token.
     Known(String, Role),
@@ -59,7 +59,7 @@ impl Credential {
         }
     }
 
-    /// Whether it has a role that permits what needs the other one.
+    /// Whether it has a role that permits what needs the role `needs`.
     pub fn permits(&self, needs: Role) -> bool {
         matches!(self, Self::Known(_, role) if role.permits(needs))
     }
@@ -99,7 +99,7 @@ pub enum Reach {
     Any,
 }
 
-/// A service that callers with a role have access to.
+/// A service to which callers with a role have access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccessTo {
     /// The control API.
@@ -128,47 +128,47 @@ pub struct Caller {
     pub peer: String,
 }
 
-/// Reason why a call is refused.
+/// The reason why a call is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Denied {
     /// It has no known token.
     #[error("send a bearer token that has a role: `authorization: Bearer TOKEN`")]
     Unauthenticated,
-    /// The token has too small a role.
+    /// The caller's role is not sufficient.
     #[error("{actor} has the role {has}; the method needs {needs}")]
     Role {
         /// The caller.
         actor: String,
         /// Its role.
         has: Role,
-        /// The role it needs.
+        /// The role that the method needs.
         needs: Role,
     },
-    /// It is on another machine.
+    /// The caller is on another machine.
     #[error("{0}")]
     Reach(AccessTo),
-    /// It calls too often.
+    /// The caller calls too often.
     #[error("too many calls of one caller; wait a second")]
     TooMany,
 }
 
-/// Decides who may call what.
+/// Decides which calls are permitted.
 pub struct Access {
     to: AccessTo,
     reach: Reach,
     /// The user of this process.
     uid: u32,
-    /// The user that stands for all those without a number in this user namespace, if there are any.
+    /// The user that represents all users without a number in this user namespace, if there are such users.
     unmapped_uid: Option<u32>,
     calls: Limiter,
 }
 
 impl Access {
-    /// Access for callers in this reach.
+    /// Access for callers within `reach`.
     pub fn new(to: AccessTo, reach: Reach) -> Self {
         let rules = RuleSet::parse(&[Source::file("control", RULES)], &LoadOptions::default());
         let rules = rules.expect("a test parses the rules");
-        // Strangers cannot choose keys in the table, which are addresses: no secret is needed against them.
+        // Keys in the table are addresses, which strangers cannot choose: no secret is needed against them.
         let seed = Seed::random().unwrap_or_else(|_| Seed::from_bytes([0; 16]));
         let store = StoreSettings { seed, counters_max: CALLERS_MAX, on_full: OnFull::Deny };
         let uid = rustix::process::geteuid().as_raw();
@@ -184,7 +184,7 @@ impl Access {
         Self { to, reach, uid, unmapped_uid, calls: Limiter::new(rules, store, false) }
     }
 
-    /// The caller, if it may call a method that needs the role.
+    /// The caller, if it may call a method that needs this role.
     pub fn admit(
         &self,
         credential: Credential,
@@ -211,12 +211,12 @@ impl Access {
         Ok(Caller { actor, role: has, peer: peer.to_owned() })
     }
 
-    /// Whether a denied call of this actor, or without one of this address, gets a line in the audit log.
+    /// Whether a denied call of this actor, or of this address without an actor, gets a line in the audit log.
     pub fn is_denial_logged(&self, caller: &str, now: Timestamp) -> bool {
         self.is_within_limit("denied", caller, now)
     }
 
-    /// The user on the other end of a Unix socket, if it is the one of this process, or root.
+    /// The user on the other end of a Unix socket, if it is this process's user or root.
     fn role_of_socket(&self, peer: &str) -> Option<u32> {
         let uid = peer.strip_prefix("uid:")?.parse().ok()?;
         ((uid == self.uid || uid == 0) && Some(uid) != self.unmapped_uid).then_some(uid)
@@ -230,8 +230,8 @@ impl Access {
     }
 }
 
-/// The user that stands for those without a number here, by the texts of `/proc/self/uid_map` and `/proc/sys/kernel/overflowuid`; none if
-/// every user has a number. A namespace without a map has no numbers at all.
+/// The user that represents users without a number here, from the texts of `/proc/self/uid_map` and `/proc/sys/kernel/overflowuid`. None if
+/// every user has a number. A namespace with an empty map has no numbers at all.
 fn unmapped_uid(map: Option<&str>, overflow: Option<&str>) -> Option<u32> {
     const USERS: u64 = u32::MAX as u64;
     // Without the file there are no user namespaces.
@@ -240,7 +240,7 @@ fn unmapped_uid(map: Option<&str>, overflow: Option<&str>) -> Option<u32> {
     (mapped < USERS).then(|| overflow.and_then(|text| text.trim().parse().ok()).unwrap_or(OVERFLOW_UID))
 }
 
-/// Whether a peer is on this machine. IPv6 peers are networks: that of loopback has no other address in use.
+/// Whether a peer is on this machine. IPv6 peers are networks: loopback's network has no other address in use.
 fn is_local(peer: &str) -> bool {
     let is_loopback = |address: IpAddr| address.is_loopback();
     peer.starts_with("uid:") || peer == "unix" || peer == "::/64" || peer.parse().is_ok_and(is_loopback)
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(wrong, Err(Denied::Unauthenticated), "a wrong token has no role, whoever sends it");
     }
 
-    /// In a user namespace with the user 65534, all users of the machine were operators.
+    /// In a user namespace whose server had the user 65534, all users of the machine were operators.
     #[test]
     fn the_user_that_stands_for_unmapped_ones_has_no_role() {
         let unmapped_by = |map| unmapped_uid(map, Some("65534\n"));

@@ -1,4 +1,4 @@
-//! Counts of decisions and of the hits of domains over the last minutes, for charts that begin before their reader does.
+//! Counts of decisions and of the hits of domains over the last minutes, for charts that show the time before they were opened.
 //! Pure: the time is an argument.
 
 use super::HitCounts;
@@ -13,26 +13,26 @@ use tidegate_core::{
 
 /// Time between two readings.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// Number of readings that are kept: five minutes.
+/// The most readings that are kept: five minutes.
 const READINGS_MAX: usize = 150;
-/// Number of domains of which hits are kept, in the order of their names.
+/// The most domains whose hits are kept, in the order of their names.
 const DOMAINS_MAX: usize = 64;
 
 /// The hits of a domain, and the number of its rules.
 pub struct DomainHits {
-    /// The sum over its rules.
+    /// Sum over its rules.
     pub hits: HitCounts,
     /// Number of rules.
     pub rules: u32,
 }
 
-/// The hits of each domain. A hit counts in all limits of its rule: of a rule, those of the limit with most are taken.
+/// The hits of each domain. A hit counts in all limits of its rule: for each outcome, a rule has the hits of its limit with the most.
 pub fn domain_hits<'r>(
     rules: &'r RuleSet,
     hits: &HashMap<SeriesId, HitCounts>,
 ) -> BTreeMap<&'r str, DomainHits> {
     let domains = rules.domains().map(|domain| {
-        // Those beyond the bound share a series with other domains, and rules with one name share one.
+        // Limits beyond the bound share a series with other domains, and rules with the same name share one.
         let mut seen = HashSet::from([SeriesId::OTHER]);
         let (of_domain, mut sum) = (domain.rules(), HitCounts::default());
         for rule in &of_domain {
@@ -70,7 +70,7 @@ impl History {
         self.0.push_back(Reading { at, decisions, domains });
     }
 
-    /// The counts since the start at each reading: of all decisions, or the hits of a domain, as far as they are kept.
+    /// The counts since the start at each reading that is kept: of all decisions, or the hits of a domain.
     pub fn points(&self, domain: Option<&str>) -> Vec<(Timestamp, HitCounts)> {
         let point = |reading: &Reading| {
             let counts = match domain {

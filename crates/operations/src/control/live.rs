@@ -1,5 +1,4 @@
-//! Observers of decisions as they are made: the stream for watchers, the keys with most hits, and the record of
-//! recent decisions.
+//! Observers of decisions as they are made: the stream for watchers, the keys with the most hits, and the record of recent decisions.
 
 use super::{tail::Tail, top_keys::TopKeys, what_if::Recorder};
 use tidegate_core::limit::{Request, Timestamp};
@@ -10,7 +9,7 @@ use tidegate_service::{Cancellation, DecisionReader, Event};
 pub struct Live {
     /// The stream of decisions.
     pub tail: Tail,
-    /// The keys with most hits.
+    /// The keys with the most hits.
     pub top_keys: TopKeys,
     /// The record of recent decisions.
     pub recorder: Recorder,

@@ -1,7 +1,6 @@
-//! Operations on a running server: who may call them, what it decides now, overrides and blocks, and the audit log.
+//! Operations on a running server: access, current decisions, overrides and blocks, and the audit log.
 //!
-//! Invariant: nothing here decides a client's request; what changes decisions passes through the owner of the rules or the
-//! limiter.
+//! Invariant: nothing here decides a client's request. Every change of decisions is made by the owner of the rules or the limiter.
 
 mod access;
 mod audit;
@@ -53,7 +52,7 @@ use tidegate_core::{
 use tidegate_service::{DecisionEvent, Outcome, RateLimitService};
 use tokio::sync::Semaphore;
 
-/// Time between two lines on denied calls that have none.
+/// Time between two lines about denied calls without a line.
 const UNLOGGED_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Settings of the control API.
@@ -61,9 +60,9 @@ const UNLOGGED_INTERVAL: Duration = Duration::from_secs(60);
 pub struct ControlSettings {
     /// Where callers may be.
     pub reach: Reach,
-    /// The audit log; none: in memory alone.
+    /// The file of the audit log. None if the log is only in memory.
     pub audit_log: Option<PathBuf>,
-    /// Where overrides and blocks are kept; none: until the end of the process.
+    /// The file that keeps overrides and blocks. None if they end with the process.
     pub overlays: Option<PathBuf>,
 }
 
@@ -73,37 +72,37 @@ pub enum ControlError {
     /// The audit log cannot be used.
     #[error("--audit-log {0}")]
     AuditLog(#[from] AuditError),
-    /// The overrides and blocks of before cannot be used.
+    /// The overrides and blocks from before cannot be used.
     #[error(transparent)]
     Overlays(#[from] KeptOverlaysError),
 }
 
-/// What the audit log states already.
+/// What the audit log already contains.
 #[derive(Default)]
 struct Audited {
-    /// Whether it has the rules of the start.
+    /// Whether it contains the rules of the start.
     has_start: bool,
     /// Loads of each feed.
     loads: BTreeMap<Feed, FeedLoads>,
-    /// The time up to which denied calls without a line are stated.
+    /// The time up to which it contains the number of denied calls without a line.
     unlogged_at: Timestamp,
 }
 
-/// The server as operators see it. It has no rules until [`Control::start`].
+/// The server for operators. It has no rules until [`Control::start`].
 pub struct Control {
     /// The service that decides.
     pub service: RateLimitService,
     clock: Arc<dyn Clock>,
     /// The start of the server.
     pub started: Timestamp,
-    /// Who may call what.
+    /// Decides which calls are permitted.
     pub access: Access,
     sources: OnceLock<Sources>,
     rates: Mutex<RateHistory>,
     history: Mutex<History>,
     /// Observers of decisions.
     pub live: Arc<Live>,
-    /// How values are redacted.
+    /// The redaction of values.
     pub values: Values,
     /// The audit log.
     pub audit_log: AuditLog,
@@ -113,12 +112,12 @@ pub struct Control {
     /// The thread that passes decisions to watchers.
     task: OnceLock<Thread>,
     audited: Mutex<Audited>,
-    /// For one comparison of rules at a time.
+    /// Permits one comparison of rules at a time.
     comparisons: Arc<Semaphore>,
 }
 
 impl Control {
-    /// The control of a server that starts. `live` observes the decisions of the service.
+    /// The control of a starting server. `live` observes the decisions of the service.
     pub fn new(
         settings: &ControlSettings,
         service: RateLimitService,
@@ -149,7 +148,7 @@ impl Control {
         Ok(control)
     }
 
-    /// Operates on these from now on. Only the first call has an effect.
+    /// Sets the sources of figures and rules. Only the first call has an effect.
     pub fn start(&self, sources: Sources) {
         let _ = self.sources.set(sources);
     }
@@ -176,10 +175,10 @@ impl Control {
         self.audit_log.note(event, self.now());
     }
 
-    /// Watches decisions from now on; none if there are too many watchers.
+    /// Watches decisions from now on. None if there are too many watchers.
     pub fn watch(&self, filter: TailFilter) -> Option<TailStream> {
         let stream = self.live.tail.watch(filter);
-        // The thread sleeps longer while there is no reader.
+        // Without a reader, the thread sleeps longer.
         self.wake_task();
         stream
     }
@@ -196,7 +195,8 @@ impl Control {
         self.live.recorder.collect(taken, self.now(), || self.number_decisions(false));
     }
 
-    /// The work of each second: collects the keys with most hits, drops what has expired, and states reloads in the audit log.
+    /// The work of each second: collects the keys with the most hits, drops expired overrides and blocks, and adds reloads to the audit
+    /// log.
     fn each_second(&self) {
         self.live.top_keys.collect(self.now());
         self.add_to_history();
@@ -226,7 +226,7 @@ impl Control {
         self.history.lock().points(domain)
     }
 
-    /// States denied calls that have no line, once a minute.
+    /// Adds the number of denied calls without a line to the audit log, once a minute.
     fn audit_unlogged(&self, audited: &mut Audited) {
         let now = self.now();
         if now.since(audited.unlogged_at) < UNLOGGED_INTERVAL {
@@ -239,7 +239,7 @@ impl Control {
         }
     }
 
-    /// States the loads of every feed. Overrides and blocks have lines of their own, with their operator.
+    /// Adds the loads of every feed to the audit log. Overrides and blocks have their own lines, with their operator.
     fn audit_loads(&self, audited: &mut Audited) {
         let Some(config) = self.config() else { return };
         let status = config.status();
@@ -306,7 +306,7 @@ impl Control {
     }
 }
 
-/// A secret for the hashes of values. Without randomness, they could be reversed by guessing.
+/// A secret for the hashes of values. Without it, guessing would reverse them.
 fn salt() -> Vec<u8> {
     let mut salt = vec![0; 16];
     getrandom::fill(&mut salt).expect("the keys of counters need randomness too");

@@ -6,13 +6,13 @@ use std::sync::{Arc, atomic::Ordering};
 use tidegate_core::rules::RuleErrors;
 
 impl Control {
-    /// Puts the overrides and blocks that were kept in force, unless they have expired. To be called once, after the first rules.
+    /// Puts kept overrides and blocks in force, unless they have expired. Call it once, after the first rules.
     pub fn restore_overlays(&self) {
         let Some(config) = self.config() else { return };
         let mut store = self.overlays.lock();
         store.current.expire(self.now());
         if store.current != Overlays::default() {
-            // Errors are logged there.
+            // `put_in_force` logs errors.
             let _ = self.put_in_force(config, &store.current);
         }
         self.is_restored.store(true, Ordering::Relaxed);
@@ -23,7 +23,7 @@ impl Control {
         self.overlays.lock().current.clone()
     }
 
-    /// Changes what is in force; all or nothing. Building the rules takes time: not to be called where others wait.
+    /// Changes the overrides and blocks in force, all or nothing. Building the rules takes time: do not call it where others wait.
     pub fn change_overlays<T>(&self, change: impl FnOnce(&mut Overlays) -> T) -> Result<T, OverlayError> {
         let config = self.config().filter(|_| self.is_restored.load(Ordering::Relaxed));
         let config = config.ok_or(OverlayError::Starting)?;
@@ -36,7 +36,7 @@ impl Control {
         if next == store.current {
             return Ok(changed);
         }
-        // On disk first: what is in force survives a restart.
+        // On disk first, so that what is in force survives a restart.
         if let Some(path) = &store.file {
             next.write(path).map_err(|source| OverlayError::File { path: path.clone(), source })?;
         }
@@ -50,7 +50,7 @@ impl Control {
         Ok(changed)
     }
 
-    /// Drops what has expired; returns the ids.
+    /// Drops expired overrides and blocks. Returns their ids.
     pub(super) fn expire_overlays(&self) -> Vec<String> {
         let now = self.now();
         let is_due = !self.overlays.lock().current.clone().expire(now).is_empty();

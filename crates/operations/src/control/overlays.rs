@@ -1,4 +1,4 @@
-//! Overrides and blocks that operators set: kept on disk, handed to the owner of the rules, and dropped when they expire.
+//! Overrides and blocks that operators set. They are kept on disk, passed to the owner of the rules, and dropped when they expire.
 
 use crate::config::whole_file;
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ const BLOCKS: &str = "blocks";
 pub struct Stored<T> {
     /// The override or the block.
     pub declared: T,
-    /// Nanoseconds since the Unix epoch; none: until it is deleted.
+    /// Nanoseconds since the Unix epoch. None if it stays until it is deleted.
     pub expires_ns: Option<u64>,
     /// The reason that the operator gave.
     pub reason: String,
@@ -46,7 +46,7 @@ pub struct Overlays {
     pub blocks: BTreeMap<String, Stored<Block>>,
 }
 
-/// The state, and the file that it is kept in.
+/// The state, and its file.
 #[derive(Default)]
 pub struct OverlayStore {
     pub(super) file: Option<PathBuf>,
@@ -54,7 +54,7 @@ pub struct OverlayStore {
 }
 
 impl OverlayStore {
-    /// What was kept in this file. A damaged one is refused: without its blocks, the server would admit what operators denied.
+    /// The content of this file. A damaged file is refused: without its blocks, the server would admit what operators denied.
     pub(super) fn open(file: Option<PathBuf>) -> Result<Self, KeptOverlaysError> {
         let read = |path: &PathBuf| {
             Overlays::read(path).map_err(|source| KeptOverlaysError { path: path.clone(), source })
@@ -64,7 +64,7 @@ impl OverlayStore {
     }
 }
 
-/// Overrides and blocks that were kept cannot be read.
+/// The kept overrides and blocks cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "overrides and blocks in {}: {source}; restore the file from a copy, or move it away to start without any",
@@ -87,7 +87,7 @@ pub enum OverlayError {
     /// The rules cannot be built.
     #[error("{0}")]
     Rules(Arc<RuleErrors>),
-    /// They cannot be kept on disk: nothing was changed.
+    /// They cannot be kept on disk, so that nothing was changed.
     #[error("cannot be kept: {}: {source}", path.display())]
     File {
         /// The file.
@@ -98,7 +98,7 @@ pub enum OverlayError {
 }
 
 impl Overlays {
-    /// Drops what has expired; returns the ids.
+    /// Drops expired overrides and blocks. Returns their ids.
     pub fn expire(&mut self, now: Timestamp) -> Vec<String> {
         let is_over = |expires: Option<u64>| expires.is_some_and(|expires| expires <= now.as_nanos());
         let mut expired = Vec::new();
@@ -114,7 +114,7 @@ impl Overlays {
         overrides.chain(blocks).collect()
     }
 
-    /// Reads a file; no file has none.
+    /// Reads a file. A missing file is empty.
     fn read(path: &Path) -> io::Result<Self> {
         match read_regular(path, BYTES_MAX) {
             Ok(text) => Ok(serde_json::from_slice(&text)?),

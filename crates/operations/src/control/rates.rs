@@ -8,11 +8,11 @@ use tidegate_core::limit::{SeriesId, Timestamp};
 
 /// Time between two readings that are kept.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Minimum time that a rate is measured over.
+/// The shortest time over which a rate is measured.
 const SPAN_MIN: Duration = Duration::from_millis(500);
-/// The time that a rate is measured over, if there are readings enough.
+/// The time over which a rate is measured if there are enough readings.
 const SPAN: Duration = Duration::from_secs(5);
-/// Age from which readings are dropped.
+/// Readings of this age are dropped.
 const AGE_MAX: Duration = Duration::from_secs(30);
 
 /// Hits by outcome.
@@ -22,17 +22,17 @@ pub struct HitCounts {
     pub admitted: u64,
     /// Denied by the limit.
     pub denied: u64,
-    /// Over the limit, which did not deny them.
+    /// Over the limit, but not denied by it.
     pub shadow_denied: u64,
 }
 
 impl HitCounts {
-    /// The sums. Saturating, as callers choose the number of hits of a request.
+    /// The sums, saturating: callers choose the number of hits of a request.
     pub fn plus(self, other: Self) -> Self {
         self.with(other, u64::saturating_add)
     }
 
-    /// The greater of each.
+    /// The greater number for each outcome.
     pub fn or_more(self, other: Self) -> Self {
         self.with(other, u64::max)
     }
@@ -68,7 +68,7 @@ impl Rates {
     pub fn of(&self, series: SeriesId) -> [f64; 3] {
         let (before, after) = (self.before.get(&series), self.hits.get(&series));
         let (before, after) = (before.copied().unwrap_or_default(), after.copied().unwrap_or_default());
-        // A slot that was given to another limit counts from zero.
+        // If a slot was given to another limit, its count starts at zero.
         let rate = |before: u64, after: u64| after.checked_sub(before).unwrap_or(after) as f64 / self.seconds;
         [
             rate(before.admitted, after.admitted),
@@ -79,7 +79,7 @@ impl Rates {
 }
 
 impl RateHistory {
-    /// Adds a reading, and returns the rates since one before; none if there is no other that is old enough.
+    /// Adds a reading, and returns the rates since an earlier one. None if no other reading is old enough.
     pub fn read(&mut self, now: Timestamp, hits: HashMap<SeriesId, HitCounts>) -> Option<Rates> {
         while self.0.front().is_some_and(|reading| now.since(reading.at) > AGE_MAX) {
             self.0.pop_front();
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(read(&mut history, 60_000, 400), None, "all readings are too old");
     }
 
-    /// The sum overflowed, after a call with 2^64 - 15 hits.
+    /// The sum overflowed after a call with 2^64 - 15 hits.
     #[test]
     fn sums_of_hits_saturate() {
         let most = HitCounts { admitted: u64::MAX, denied: u64::MAX - 1, shadow_denied: 1 };

@@ -1,4 +1,4 @@
-//! Values of requests as operators see them: redacted as the rules declare (`log: plain | hash | omit`).
+//! Values of requests for operators, redacted as the rules declare (`log: plain | hash | omit`).
 
 use crate::telemetry::value_hash;
 use tidegate_core::rules::{DomainRules, Redaction};
@@ -9,24 +9,24 @@ pub struct Values {
     salt: Vec<u8>,
 }
 
-/// An entry as operators see it.
+/// An entry for operators.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShownEntry {
     /// The key.
     pub key: String,
     /// The value, or `hash:` and its hash; none if it is omitted.
     pub value: Option<String>,
-    /// Whether the value is not the one that was sent.
+    /// Whether the value is not the sent value.
     pub is_redacted: bool,
 }
 
 impl Values {
-    /// Redacts under this secret.
+    /// Redacts with this secret.
     pub fn new(salt: Vec<u8>) -> Self {
         Self { salt }
     }
 
-    /// The entry of a request to this domain.
+    /// The entry of a request to this domain, redacted.
     pub fn show(&self, domain: Option<&DomainRules>, key: &str, value: &str) -> ShownEntry {
         let redaction = domain.and_then(|domain| domain.redaction(key)).unwrap_or_default();
         let value = match redaction {

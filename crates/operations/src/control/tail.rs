@@ -1,10 +1,10 @@
-//! The stream of decisions, for operators who watch it.
+//! The stream of decisions, for operators.
 //!
 //! Invariants:
 //!
 //! - Without a reader, a decision costs one relaxed load.
-//! - A decision never waits for a watcher: what the queues cannot hold is dropped and counted.
-//! - Values are redacted as the rules declare before a filter sees them.
+//! - A decision never waits for a watcher: decisions that do not fit into the queues are dropped and counted.
+//! - Values are redacted as the rules declare, before a filter reads them.
 
 use super::redaction::{ShownEntry, Values};
 use crate::telemetry::{
@@ -22,39 +22,39 @@ use tidegate_core::{
 use tidegate_service::Event;
 use tokio::sync::mpsc;
 
-/// Decisions that are queued for one watcher.
+/// The most queued decisions for one watcher.
 const WATCHER_QUEUE: usize = 4_096;
 /// The most watchers at once.
 const WATCHERS_MAX: usize = 16;
 
-/// Which decisions a watcher gets. None: all.
+/// Selects the decisions of a watcher. Each condition may be none.
 #[derive(Clone, Debug, Default)]
 pub struct TailFilter {
-    /// Those of this domain.
+    /// Decisions of this domain.
     pub domain: Option<String>,
-    /// Those to which a limit of one of these rules applied, by their paths.
+    /// Decisions to which a limit of one of these rules applied. The rules are named by their paths.
     pub rules: Option<Vec<String>>,
-    /// Those with this code.
+    /// Decisions with this code.
     pub code: Option<Code>,
-    /// Those with an entry of this key.
+    /// Decisions with an entry of this key.
     pub key: Option<String>,
-    /// And with this value, or one that matches.
+    /// Only if the entry has this value, or a matching one.
     pub value: Option<ValueFilter>,
-    /// The share of them.
+    /// The share of the selected decisions that is sent.
     pub share: f64,
 }
 
 /// A value, or a pattern of values.
 #[derive(Clone, Debug)]
 pub enum ValueFilter {
-    /// This one.
+    /// Exactly this value.
     Exact(String),
-    /// Those that match.
+    /// Values that match.
     Pattern(Pattern),
 }
 
 impl ValueFilter {
-    /// A filter for this text, in which `*` matches any text.
+    /// A filter for this text. `*` matches any text.
     pub fn new(text: &str) -> Self {
         Pattern::new(text).map_or_else(|| Self::Exact(text.to_owned()), Self::Pattern)
     }
@@ -67,12 +67,12 @@ impl ValueFilter {
     }
 }
 
-/// A decision, as watchers get it.
+/// A decision for watchers.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TailDecision {
     /// Nanoseconds since the Unix epoch.
     pub received: u64,
-    /// From the receipt of the request to its response.
+    /// Time from the receipt of the request to its response.
     pub latency: Duration,
     /// The domain.
     pub domain: String,
@@ -80,7 +80,7 @@ pub struct TailDecision {
     pub code: Code,
     /// The other end of the connection.
     pub peer: String,
-    /// The trace that the request is part of.
+    /// The trace of the request.
     pub trace_id: Option<[u8; 16]>,
     /// Its descriptors.
     pub descriptors: Vec<TailDescriptor>,
@@ -93,7 +93,7 @@ pub struct TailDescriptor {
     pub entries: Vec<ShownEntry>,
     /// The verdict on it.
     pub code: Code,
-    /// The path of the rule; empty without one, and where a value is redacted.
+    /// The path of the rule. Empty without a rule, and if a value is redacted.
     pub rule: String,
     /// Hits taken.
     pub hits: u64,
@@ -107,13 +107,13 @@ pub struct TailDescriptor {
     pub reset: Option<Reset>,
     /// The name of the limit, as its rule declares it; may be empty.
     pub name: String,
-    /// Why it was denied, if not by its limit.
+    /// The cause of the denial, if not its limit.
     pub cause: Option<DenialCause>,
 }
 
 /// A watcher's end of the stream.
 pub struct TailStream {
-    /// Ends with the server.
+    /// The stream. It ends with the server.
     pub decisions: mpsc::Receiver<TailDecision>,
     dropped: std::sync::Arc<AtomicU64>,
 }
@@ -127,7 +127,7 @@ impl TailStream {
 
 struct Watcher {
     filter: TailFilter,
-    /// The sum of the shares of decisions that were not sent since the last that was.
+    /// The sum of the shares of decisions since the last sent decision.
     share: f64,
     decisions: mpsc::Sender<TailDecision>,
     dropped: std::sync::Arc<AtomicU64>,
@@ -140,12 +140,12 @@ pub struct Tail {
     is_ended: AtomicBool,
     queue: RecordQueue,
     watchers: Mutex<Vec<Watcher>>,
-    /// Of the queue, counted to watchers.
+    /// Decisions that the queue dropped, as far as counted for watchers.
     dropped: AtomicU64,
 }
 
 impl Tail {
-    /// Queues a decision, if anyone watches.
+    /// Queues a decision if anyone watches.
     #[inline]
     pub(super) fn read(&self, event: &Event<'_, '_, '_>) {
         if self.is_watched.load(Ordering::Relaxed) {
@@ -158,7 +158,7 @@ impl Tail {
         self.is_watched.load(Ordering::Relaxed)
     }
 
-    /// Watches from now on; none if there are too many watchers, and when the server stops.
+    /// Watches from now on. None if there are too many watchers, or if the server stops.
     pub fn watch(&self, filter: TailFilter) -> Option<TailStream> {
         let mut watchers = self.watchers.lock();
         if self.is_ended.load(Ordering::Relaxed) {
@@ -169,19 +169,19 @@ impl Tail {
             return None;
         }
         if watchers.is_empty() {
-            // Decisions queued for former watchers.
+            // Drops decisions that were queued for former watchers.
             self.queue.take(&mut Vec::new());
             self.dropped.store(self.queue.dropped(), Ordering::Relaxed);
         }
         let (sender, decisions) = mpsc::channel(WATCHER_QUEUE);
         let dropped = std::sync::Arc::<AtomicU64>::default();
-        // The first decision is sent whatever the share is.
+        // The first decision is always sent.
         watchers.push(Watcher { filter, share: 1.0, decisions: sender, dropped: dropped.clone() });
         self.is_watched.store(true, Ordering::Relaxed);
         Some(TailStream { decisions, dropped })
     }
 
-    /// Ends all streams: the server stops.
+    /// Ends all streams, as the server stops.
     pub fn end(&self) {
         let mut watchers = self.watchers.lock();
         self.is_ended.store(true, Ordering::Relaxed);
@@ -189,7 +189,7 @@ impl Tail {
         watchers.clear();
     }
 
-    /// Passes what is queued to the watchers; called by one thread.
+    /// Passes queued decisions to the watchers. Called by one thread.
     pub fn pass_on(&self, taken: &mut Vec<Vec<u8>>, rules: &RuleSet, values: &Values) {
         let mut watchers = self.watchers.lock();
         watchers.retain(|watcher| !watcher.decisions.is_closed());
@@ -262,7 +262,7 @@ fn show(record: &Record<'_>, rules: &RuleSet, values: &Values) -> TailDecision {
     let descriptor = |of: &DescriptorRecord<'_>| {
         let entries: Vec<ShownEntry> =
             of.entries.iter().map(|(key, value)| values.show(domain, key, value)).collect();
-        // The path of a rule contains values of the rule file, which are those of the request.
+        // The path of a rule contains values from the rule file, which are those of the request.
         let is_plain = entries.iter().all(|entry| !entry.is_redacted);
         let limit = of.limit.as_ref();
         TailDescriptor {

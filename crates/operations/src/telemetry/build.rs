@@ -1,4 +1,4 @@
-//! What was built: the version, and the commit where the build names it.
+//! The build: the version, and the commit if the build names it.
 
 /// The version of a server, and its sources.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

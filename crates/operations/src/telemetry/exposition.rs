@@ -10,7 +10,7 @@ pub enum MetricsFormat {
 }
 
 impl MetricsFormat {
-    /// The format for an `Accept` header. OpenMetrics only if the header names it, and text not with a higher weight.
+    /// The format for an `Accept` header. OpenMetrics only if the header names it and does not prefer text.
     pub fn negotiate(accept: Option<&str>) -> Self {
         let (mut openmetrics, mut text) = (0.0, 0.0);
         for range in accept.unwrap_or_default().split(',') {

@@ -1,7 +1,7 @@
-//! The level of the log as users write it: a level, or a list of `target=level`.
+//! The level of the log in a setting: a level, or a list of `target=level`.
 //!
-//! [`Targets`] reads a word that is no level as the name of a target, and silences all targets that are not named; here the one is an
-//! error, and the others have the level `info`.
+//! [`Targets`] reads a word that is not a level as the name of a target, and silences all targets that are not named. Here such a word is
+//! an error, and targets that are not named have the level `info`.
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -24,7 +24,7 @@ pub struct LogFilterError {
     part: String,
 }
 
-/// Reads a level, or a list of `target=level` with at most one level for all other targets, `info` unless it is there.
+/// Reads a level, or a list of `target=level` with at most one level for all other targets. Their default is `info`.
 pub(super) fn parse(text: &str) -> Result<Targets, LogFilterError> {
     let mut filter = Targets::new().with_default(LevelFilter::INFO);
     for part in text.split(',') {
@@ -49,7 +49,7 @@ fn level(name: &str) -> Option<LevelFilter> {
     LEVELS.iter().find(|(known, _)| name.eq_ignore_ascii_case(known)).map(|(_, level)| *level)
 }
 
-/// The level that was probably meant; empty if none is similar.
+/// The level that was probably meant. Empty if none is similar.
 fn suggestion(part: &str) -> String {
     let name = part.rsplit('=').next().unwrap_or_default().trim().to_ascii_lowercase();
     let near = LEVELS.iter().map(|(known, _)| (strsim::damerau_levenshtein(&name, known), *known)).min();
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(shown("off,h2=debug").as_deref(), Ok("h2=debug,off"));
     }
 
-    /// `--log warning`, `inof` and an empty variable silenced the server: they were names of targets.
+    /// `--log warning`, `inof` and an empty variable silenced the server, because they were names of targets.
     #[test]
     fn a_word_that_is_no_level_is_refused_with_the_levels() {
         for wrong in

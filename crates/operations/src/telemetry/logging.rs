@@ -1,7 +1,7 @@
 //! The operational log: lines on standard error, as text or JSON.
 //!
-//! Events that clients or a failing machine can cause at any rate are logged at a bounded rate: of the warnings and errors of one
-//! place in the code, [`LINES_MAX`] in [`PERIOD`]; how many were suppressed is logged with the next one.
+//! Events that clients or a failing machine can cause at any rate are logged at a bounded rate: at most [`LINES_MAX`] warnings and errors
+//! of one place in the code in [`PERIOD`]. The number of suppressed lines is logged with the next one.
 
 use super::log_filter::{self, LogFilterError};
 use parking_lot::Mutex;
@@ -31,7 +31,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-/// Lines of one place in the code in one period.
+/// The most lines of one place in the code in one period.
 const LINES_MAX: u32 = 50;
 
 /// See [`LINES_MAX`].
@@ -55,7 +55,7 @@ struct Switch {
 
 static SWITCH: OnceLock<Switch> = OnceLock::new();
 
-/// Sends logs to standard error, those of panics included. `filter` is a level (`info`) or a list of `target=level`.
+/// Sends logs to standard error, including panics. `filter` is a level (`info`) or a list of `target=level`.
 pub fn start_logging(format: LogFormat, filter: &str) -> Result<(), LogFilterError> {
     let configured = log_filter::parse(filter)?;
     let (filter, handle) = reload::Layer::new(configured.clone());
@@ -70,15 +70,15 @@ pub fn start_logging(format: LogFormat, filter: &str) -> Result<(), LogFilterErr
         LogFormat::Json => {
             let lines = lines.json().flatten_event(true).with_current_span(false);
             registry.with(lines.map_event_format(|inner| BoundedRate::new(inner, format))).init();
-            // A panic's default message is no JSON.
+            // A panic's default message is not JSON.
             std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
         }
     }
     Ok(())
 }
 
-/// Whether a line is of no use: the library for file events warns of each watched directory that was removed, and so at each swap of a
-/// ConfigMap, since it removes its watch twice.
+/// Whether a line is useless. The library for file events removes the watch of a removed directory twice, and warns of that: at each swap
+/// of a ConfigMap.
 fn is_noise(of: &Metadata<'_>) -> bool {
     of.target() == "notify::inotify" && *of.level() == Level::WARN
 }
@@ -97,7 +97,7 @@ pub enum LogLevelError {
     /// It is neither a level nor a list.
     #[error(transparent)]
     Malformed(LogFilterError),
-    /// There is no log yet, or none any more.
+    /// There is no log yet, or no longer.
     #[error("there is no log")]
     NotStarted,
 }
@@ -113,7 +113,7 @@ impl Switch {
     }
 }
 
-/// Changes between the configured level and debug, or info where debug is configured.
+/// Switches between the configured level and debug, or info if debug is configured.
 pub fn switch_log_level() {
     let Some(switch) = SWITCH.get() else { return };
     let is_switched = !switch.is_switched.fetch_xor(true, Ordering::Relaxed);
@@ -128,7 +128,7 @@ pub fn switch_log_level() {
     }
 }
 
-/// Changes the level to `filter`, as [`start_logging`] has it; if it is empty, to the configured one.
+/// Sets the level to `filter`, as in [`start_logging`]. If it is empty, sets the configured level.
 pub fn set_log_level(filter: &str) -> Result<LogLevelChange, LogLevelError> {
     let switch = SWITCH.get().ok_or(LogLevelError::NotStarted)?;
     let change = match filter {
@@ -139,7 +139,7 @@ pub fn set_log_level(filter: &str) -> Result<LogLevelChange, LogLevelError> {
     Ok(change)
 }
 
-/// Writes the lines of another format, at a bounded rate.
+/// Writes the lines of another format at a bounded rate.
 struct BoundedRate<F> {
     inner: F,
     format: LogFormat,
@@ -192,7 +192,7 @@ where
     }
 }
 
-/// Lines by the place in the code that logs them, of which there are a few hundred.
+/// Lines by the place in the code that logs them. There are a few hundred places.
 struct Repeats<K>(HashMap<K, PeriodCounts>);
 
 /// The lines of one place in its current period.
@@ -203,7 +203,7 @@ struct PeriodCounts {
 }
 
 impl<K: std::hash::Hash + Eq> Repeats<K> {
-    /// Whether a line is written, and how many were suppressed before it.
+    /// Whether to write a line: the number of suppressed lines before it, or none.
     fn admit(&mut self, place: K, now: Duration) -> Option<u64> {
         let new = PeriodCounts { since: now, written: 0, suppressed: 0 };
         let lines = self.0.entry(place).or_insert(new);

@@ -1,7 +1,7 @@
-//! Lines of the log about what lets requests pass without a limit, or denies them for another reason than a limit: descriptors that no
-//! rule decides on, and counters without room.
+//! Log lines about requests that pass without a limit, or are denied for another reason than a limit: descriptors that no rule decides, and
+//! counters without room.
 //!
-//! Pure: [`Notices::round`] returns the lines that are due, once a second, by figures and the time.
+//! Pure: [`Notices::round`] is called once a second, and returns the lines that are due by the figures and the time.
 
 use std::{collections::HashMap, fmt, time::Duration};
 use tidegate_core::{
@@ -13,9 +13,9 @@ use tidegate_service::CountedKeyPath;
 
 /// Time between two lines about one path.
 const REPEATED_AFTER: Duration = Duration::from_secs(3_600);
-/// Lines about paths in one second.
+/// The most lines about paths in one second.
 const LINES_MAX: usize = 10;
-/// Time without a request that found no room, after which there is room again.
+/// If no request found the store full for this time, there is room again.
 const ROOM_AFTER: Duration = Duration::from_secs(30);
 
 /// A domain and keys.
@@ -26,28 +26,28 @@ type Path = (Box<str>, Box<[Box<str>]>);
 pub struct Notices {
     /// By domain and keys: time and count of the last line.
     unlimited: HashMap<Path, (Timestamp, u64)>,
-    /// The same of descriptors without a day.
+    /// As `unlimited`, for descriptors without a day.
     unknown_days: HashMap<Path, (Timestamp, u64)>,
     /// Requests that found no room, as of the last round.
     no_room: usize,
     full: Option<Full>,
-    /// The line about counters that do not fit, if there is one about the rules in force.
+    /// The line about counters that do not fit, if there is one for the rules in force.
     memory: Option<Notice>,
 }
 
 /// A time without room.
 struct Full {
     since: Timestamp,
-    /// Number of requests that had found no room before.
+    /// Number of requests that had found no room before it.
     before: usize,
-    /// The last round in which some did.
+    /// The last round in which requests found no room.
     last: Timestamp,
 }
 
 /// One line of the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// No rule decides on descriptors of a domain with these keys.
+    /// No rule decides descriptors of a domain with these keys.
     Unlimited {
         /// The domain.
         domain: Box<str>,
@@ -55,12 +55,12 @@ pub enum Notice {
         keys: String,
         /// Descriptors since the last line.
         descriptors: u64,
-        /// The reason, and what is most like them.
+        /// The reason, and the most similar rules.
         advice: Advice,
-        /// Whether conditions of limits, which their author wrote, do not hold.
+        /// Whether the conditions of limits do not hold, as their author wrote them.
         is_by_condition: bool,
     },
-    /// An entry that states the day on which the windows of these keys begin is no day.
+    /// For these keys, an entry for the day on which their windows begin is not a day.
     UnknownDay {
         /// The domain.
         domain: Box<str>,
@@ -73,14 +73,14 @@ pub enum Notice {
     Full {
         /// The bound.
         counters_max: usize,
-        /// What happens to requests with new keys.
+        /// The handling of requests with new keys.
         on_full: OnFull,
     },
-    /// As many counters as there may be would take more memory than there is.
+    /// The largest permitted number of counters would take more memory than there is.
     Memory {
-        /// The limit with the widest counters; none if those of every limit take the same.
+        /// The limit with the widest counters. None if the counters of all limits are equally wide.
         limit: Option<String>,
-        /// Bytes of each of them.
+        /// Bytes of each such counter.
         bytes: u64,
         /// The bound on counters.
         counters_max: usize,
@@ -89,7 +89,7 @@ pub enum Notice {
     },
     /// New keys have room again.
     HasRoom {
-        /// Requests that found none.
+        /// Requests that found no room.
         requests: usize,
         /// The time without room.
         took: Duration,
@@ -137,7 +137,7 @@ impl Notices {
         })
     }
 
-    /// The line about counters that do not fit, once for each change of the rules that changes it.
+    /// The line about counters that do not fit. It is repeated only after a change of the rules that changes it.
     fn memory(&mut self, rules: &RuleSet, store: &Store, memory_max: u64) -> Option<Notice> {
         let widest = rules.widest_limit();
         let bytes = COUNTER_BYTES + widest.map_or(0, |limit| limit.heap_bytes().most);
@@ -171,7 +171,7 @@ impl Notices {
     }
 }
 
-/// The descriptors of a path since the last line about it, if another is due.
+/// The number of descriptors of a path since the last line about it, if another line is due.
 fn since_last_line(
     logged: &mut HashMap<Path, (Timestamp, u64)>,
     path: &CountedKeyPath,
@@ -188,7 +188,7 @@ fn since_last_line(
 }
 
 impl Notice {
-    /// Writes it to the log.
+    /// Writes the line to the log.
     pub fn log(&self) {
         match self {
             Self::Unlimited { domain, keys, descriptors, advice, is_by_condition } => {
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(lines(&[path("usr", 900), path("x", 1)], 3_600), []);
         assert_eq!(lines(&[path("usr", 900), path("x", 1)], 3_601), [("usr".to_owned(), 897)]);
         assert_eq!(lines(&[path("usr", 900), path("x", 1)], 8_000), []);
-        // Of many at once, each has its line in time.
+        // If there are many at once, each gets its line in time.
         let many: Vec<_> = (0..25).map(|key| path(&key.to_string(), 1)).collect();
         assert_eq!([8_001, 8_002, 8_003, 8_004].map(|seconds| lines(&many, seconds).len()), [10, 10, 5, 0]);
         let notice = notices
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!((line(3, 2), line(3, 9_000).is_some(), line(3, 20_000)), (None, true, None));
     }
 
-    /// With `precision: 255` a key took 1,113 bytes where 64 were planned.
+    /// With `precision: 255`, a key took 1,113 bytes instead of the planned 64.
     #[test]
     fn counters_that_the_memory_does_not_hold_have_one_line_for_each_change_of_the_rules() {
         let rules = |precision: u32| {

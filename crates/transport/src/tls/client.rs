@@ -16,11 +16,11 @@ use std::{path::PathBuf, sync::Arc};
 /// Settings of a client's TLS.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TlsClient {
-    /// PEM file of the authorities that the server's certificate must be signed by.
+    /// PEM file of the authorities that must have signed the server's certificate.
     pub ca: Option<PathBuf>,
     /// PEM files of the client's own certificate chain and key.
     pub cert_and_key: Option<(PathBuf, PathBuf)>,
-    /// The name that the server's certificate must have; by default the host of the address.
+    /// The name that the server's certificate must have. By default the host of the address.
     pub server_name: Option<String>,
     /// Whether any server certificate is accepted.
     pub insecure: bool,
@@ -29,7 +29,7 @@ pub struct TlsClient {
 /// Settings that do not make a client.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsClientError {
-    /// A file cannot be read, or is not what it should be.
+    /// A file cannot be read, or has other content than expected.
     #[error(transparent)]
     Files(#[from] TlsFilesError),
     /// rustls refuses the settings.
@@ -44,7 +44,7 @@ pub enum TlsClientError {
         #[source]
         source: InvalidDnsNameError,
     },
-    /// Nothing states which server certificates are accepted.
+    /// The settings do not state which server certificates are accepted.
     #[error(
         "TLS needs --tls-ca, the authorities that sign the server's certificate, or --tls-insecure to accept any"
     )]
@@ -69,8 +69,7 @@ impl TlsClient {
         Ok(Arc::new(config))
     }
 
-    /// The configuration of a client of other services, without ALPN: it trusts the authorities of the machine where no file of
-    /// them is set.
+    /// The configuration of a client of other services, without ALPN. Without a file of authorities, it trusts the machine's authorities.
     pub fn config_or_system_authorities(&self) -> Result<ClientConfig, TlsClientError> {
         let roots = match &self.ca {
             Some(path) => roots(path)?,

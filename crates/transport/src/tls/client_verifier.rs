@@ -1,4 +1,4 @@
-//! Which client certificates a port accepts, beyond those that its authorities signed: by subject alternative name.
+//! Which client certificates a port accepts: those that its authorities signed, with an allowed subject alternative name.
 
 use super::{anchors::Anchors, signatures::verify_signatures};
 use rustls::{
@@ -18,7 +18,7 @@ pub enum San {
     Uri(String),
 }
 
-/// A text that is no subject alternative name.
+/// A text that is not a subject alternative name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "`{0}` is neither a DNS name nor a URI; write client.example.com or spiffe://cluster.local/ns/edge/sa/envoy"
@@ -58,8 +58,8 @@ pub(super) struct SanNotAllowed {
     found: String,
 }
 
-/// Verifies client certificates by authorities and, if any are allowed, by name. One that is itself in the file of the authorities is
-/// accepted.
+/// Verifies client certificates by authorities and, if any names are allowed, by name. A certificate that is itself in the file of the
+/// authorities is accepted.
 #[derive(Debug)]
 pub(super) struct ClientVerifier {
     authorities: Arc<dyn ClientCertVerifier>,
@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// Made by `openssl req -x509`: an authority by its extensions, and named as `--tls-client-ca`.
+    /// The certificate is made by `openssl req -x509`: it is an authority by its extensions, and in the file of `--tls-client-ca`.
     #[test]
     fn a_self_signed_certificate_that_is_an_authority_is_accepted_while_it_is_valid() {
         use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};

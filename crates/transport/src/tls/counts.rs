@@ -13,7 +13,7 @@ use tidegate_counts::{Attempt, Counts, LastAttempt, LogTimes, labels};
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 labels! {
-    /// How a handshake ended.
+    /// The end of a handshake.
     #[allow(missing_docs, reason = "each is explained by `remedy`")]
     pub enum HandshakeResult {
         Completed = "completed",
@@ -64,7 +64,7 @@ impl HandshakeResult {
         }
     }
 
-    /// Whether operators should read about it: a port scan or a health check ends connections too.
+    /// Whether operators should read about it. Port scans and health checks also end connections.
     pub fn is_noteworthy(self) -> bool {
         !matches!(self, Self::Completed | Self::Closed)
     }
@@ -104,11 +104,11 @@ impl HandshakeResult {
 pub struct TlsCounts {
     /// Handshakes.
     pub handshakes: Counts<HandshakeResult>,
-    /// Reloads of the certificate; a failed one left the former in force.
+    /// Reloads of the certificate. After a failed reload, the former certificate stays in force.
     reloads: Counts<Attempt>,
-    /// The last of them.
+    /// The last reload.
     last_reload: LastAttempt,
-    /// When each result was last logged.
+    /// Time of the last log line for each result.
     logged: LogTimes<HandshakeResult>,
     /// End of the certificate's validity in seconds since the Unix epoch; zero without TLS.
     not_after: AtomicI64,
@@ -146,12 +146,12 @@ impl TlsCounts {
         self.reloads.sum(result)
     }
 
-    /// Whether the certificate in force is that of the files, as the last reload has seen them.
+    /// Whether the certificate in force is that of the files, as of the last reload.
     pub fn is_last_reload_successful(&self) -> bool {
         self.last_reload.is_successful()
     }
 
-    /// Counts a result. Returns the number of results of this kind since its last log line if another is due.
+    /// Counts a result. If another log line is due, returns the number of results of this kind since the last.
     pub fn count(&self, result: HandshakeResult, now: Duration) -> Option<u64> {
         self.handshakes.count(result);
         if result.is_noteworthy() { self.logged.event(result, now) } else { None }

@@ -1,4 +1,4 @@
-//! The files of a port's TLS: certificate chain, key, and the authorities of client certificates.
+//! The files of a port's TLS: certificate chain, key, and authorities of client certificates.
 
 use super::client_verifier::{ClientVerifier, San};
 use rustls::{
@@ -20,26 +20,26 @@ use std::{
 };
 use webpki::{EndEntityCert, KeyUsage};
 
-/// The longest file of certificates: those of all public authorities take a quarter of a mebibyte.
+/// The most bytes of a file of certificates. All public authorities take a quarter of a mebibyte.
 const PEM_BYTES_MAX: u64 = 4 << 20;
 
-/// The files of a port's TLS, and which clients are allowed.
+/// The files of a port's TLS, and the allowed clients.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
     /// PEM file of the certificate chain, the port's own certificate first.
     pub cert: PathBuf,
     /// PEM file of its private key.
     pub key: PathBuf,
-    /// PEM file of the authorities that sign client certificates; without it, clients need none.
+    /// PEM file of the authorities that sign client certificates. Without it, clients need no certificate.
     pub client_ca: Option<PathBuf>,
-    /// Names of which a client certificate must have one; empty allows every client that the authorities signed for.
+    /// Allowed names: a client certificate must have one of them. If empty, every client with a certificate of the authorities is allowed.
     pub allowed_sans: Vec<San>,
 }
 
 /// Files that cannot be put in force.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsFilesError {
-    /// A file cannot be read, or is not what it should be.
+    /// A file cannot be read, or has other content than expected.
     #[error("{}: {cause}", .path.display())]
     File {
         /// The file.
@@ -60,7 +60,7 @@ pub enum TlsFilesError {
     Validity {
         /// The file of the certificate.
         path: PathBuf,
-        /// Since when it has expired, or when it will be valid.
+        /// When it expired, or when it will be valid.
         when: String,
     },
     /// rustls refuses the settings.
@@ -68,7 +68,7 @@ pub enum TlsFilesError {
     Rustls(#[from] rustls::Error),
 }
 
-/// Files that were read and belong together.
+/// Files that were read and match each other.
 pub(super) struct Loaded {
     pub(super) config: Arc<ServerConfig>,
     /// Validity of the certificate, in seconds since the Unix epoch.
@@ -90,7 +90,7 @@ impl TlsFiles {
         };
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-        // Connections live long; a resumed session would skip the check of the client's certificate.
+        // Connections are long-lived. A resumed session would skip the check of the client's certificate.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Loaded { config: Arc::new(config), not_before, not_after })
@@ -134,7 +134,7 @@ impl Loaded {
     }
 }
 
-/// The content of a regular file of a bounded length: opening a pipe waits for its other end, and a device does not end.
+/// The content of a regular file of bounded length. Opening a pipe would wait for its other end, and a device does not end.
 pub fn read_pem(path: &Path) -> io::Result<Vec<u8>> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("is not a regular file"));
@@ -199,8 +199,8 @@ fn file_error(path: &Path, cause: impl ToString) -> TlsFilesError {
 
 /// The validity of a certificate, in seconds since the Unix epoch.
 ///
-/// webpki has no accessor for it, but names the bound when it refuses a certificate at a time outside. It checks the time
-/// first, so that no authorities are needed.
+/// webpki has no accessor for it, but its error names the bound if it refuses a certificate at a time outside. It checks the time first, so
+/// that no authorities are needed.
 fn validity(certificate: &CertificateDer<'_>) -> Result<(i64, i64), webpki::Error> {
     let certificate = EndEntityCert::try_from(certificate)?;
     let refusal_at = |seconds| {

@@ -1,7 +1,7 @@
-//! TLS of a port: its certificate, which can be replaced while it serves, and handshakes with their results.
+//! TLS of a port: its certificate, which can be replaced while the port serves, and handshakes with their results.
 //!
-//! Invariants: a certificate is in force only with the key that belongs to it; a failed reload leaves the one in force;
-//! connections keep the certificate that they were opened with.
+//! Invariants: a certificate is in force only with its own key; after a failed reload, the former certificate stays in force; connections
+//! keep the certificate with which they were opened.
 
 mod anchors;
 mod client;
@@ -44,7 +44,7 @@ pub struct TlsPort {
 pub struct HandshakeError {
     /// The result, by which handshakes are counted.
     pub result: HandshakeResult,
-    /// The cause, in words.
+    /// The cause, as text.
     pub cause: String,
 }
 
@@ -63,7 +63,7 @@ impl HandshakeError {
 pub struct RefusedConnection {
     /// The reason.
     pub error: HandshakeError,
-    /// The connection, if the client was sent the reason; none if it has ended.
+    /// The connection, if the client was sent the reason. None if the connection has ended.
     pub unread: Option<UnreadAlert>,
 }
 
@@ -74,8 +74,8 @@ impl From<HandshakeError> for RefusedConnection {
 }
 
 impl TlsPort {
-    /// Reads the files of the port called `name`. An expired certificate is put in force with a warning, so that a restart
-    /// never makes things worse.
+    /// Reads the files of the port `name`. An expired certificate is put in force with a warning, so that a restart never makes things
+    /// worse.
     pub fn load(
         name: &'static str,
         files: TlsFiles,
@@ -92,7 +92,7 @@ impl TlsPort {
         Ok(Self { name, files, protocols, current, counts: Arc::clone(counts) })
     }
 
-    /// Reads the files again. After an error, or if the certificate has expired, the one in force stays.
+    /// Reads the files again. After an error, or if the new certificate has expired, the certificate in force stays.
     pub fn reload(&self, now: Duration) -> Result<(), TlsFilesError> {
         let loaded = self.files.load(self.protocols).and_then(|loaded| {
             loaded.check_validity(&self.files, now)?;
@@ -110,7 +110,7 @@ impl TlsPort {
         self.name
     }
 
-    /// The counts of handshakes, reloads and certificates, which other ports may share.
+    /// The counts of handshakes, reloads and certificates. Several ports may share them.
     pub fn counts(&self) -> &Arc<TlsCounts> {
         &self.counts
     }

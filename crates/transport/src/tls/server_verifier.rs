@@ -1,4 +1,4 @@
-//! Which certificates of servers a client accepts.
+//! Which server certificates a client accepts.
 
 use super::{anchors::Anchors, signatures::verify_signatures};
 use rustls::{
@@ -14,7 +14,7 @@ use rustls::{
 };
 use std::sync::Arc;
 
-/// Verifies certificates of servers by authorities and, unless any name is accepted, by name. A certificate that is itself among the
+/// Verifies server certificates by authorities and, unless any name is accepted, by name. A certificate that is itself among the
 /// authorities is accepted.
 #[derive(Debug)]
 pub struct ServerVerifier {
@@ -24,7 +24,7 @@ pub struct ServerVerifier {
 }
 
 impl ServerVerifier {
-    /// A verifier by these authorities. Of many authorities of a system some may be of forms that are not supported: they are left out.
+    /// A verifier with these authorities. A system has many authorities, some of which may have unsupported forms: these are left out.
     pub fn new(
         authorities: Vec<CertificateDer<'static>>,
         any_name: bool,
@@ -55,7 +55,7 @@ impl ServerCertVerifier for ServerVerifier {
             false => Err(error),
         });
         match verified {
-            // Names are checked last.
+            // Names are checked last, so that everything else is valid.
             Err(Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }))
                 if self.any_name =>
             {
@@ -68,7 +68,7 @@ impl ServerCertVerifier for ServerVerifier {
     verify_signatures!();
 }
 
-/// Accepts every certificate of a server; signatures are verified.
+/// Accepts every server certificate. Signatures are still verified.
 #[derive(Debug)]
 pub(super) struct AcceptAny;
 

@@ -1,4 +1,4 @@
-//! Signatures in handshakes: every verifier of certificates checks them with the algorithms of ring.
+//! Signatures in handshakes. All verifiers of certificates check them with the algorithms of ring.
 
 use rustls::crypto::{WebPkiSupportedAlgorithms, ring};
 use std::sync::LazyLock;
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 pub(super) static ALGORITHMS: LazyLock<WebPkiSupportedAlgorithms> =
     LazyLock::new(|| ring::default_provider().signature_verification_algorithms);
 
-/// The methods for signatures, which the traits of rustls for clients and for servers have alike.
+/// The methods for signatures, which are the same in rustls' traits for clients and for servers.
 macro_rules! verify_signatures {
     () => {
         fn verify_tls12_signature(

@@ -14,21 +14,21 @@ use std::{
     sync::mpsc,
 };
 
-/// More directories are not watched: looking at them now and then takes less.
+/// The most directories that are watched. If there are more, occasional looks cost less.
 const DIRECTORIES_MAX: usize = 1_024;
 
 /// Receives events of the directories of some paths.
 pub(super) struct Events {
     watcher: RecommendedWatcher,
     watched: BTreeSet<PathBuf>,
-    /// The files of the paths, under every name that events may have for them. Their directories have others, such as logs.
+    /// The files of the paths, under every name that events may have for them. Their directories also contain other files, such as logs.
     files: HashSet<PathBuf>,
-    /// Those that were written to and not closed since.
+    /// Files that were written to and not closed since.
     being_written: HashSet<PathBuf>,
 }
 
 impl Events {
-    /// Sends the events of these paths; none if the operating system does not offer them.
+    /// Sends the events of these paths. None if the operating system does not offer events.
     pub(super) fn new(sender: &mpsc::Sender<Message>, paths: &[PathBuf]) -> Option<Self> {
         let sender = sender.clone();
         let watcher = notify::recommended_watcher(move |event: Event| {
@@ -47,12 +47,12 @@ impl Events {
         events.watch(paths).then_some(events)
     }
 
-    /// Watches the directories of these paths as they are now; false if that is not possible.
+    /// Watches the current directories of these paths. False if that is not possible.
     pub(super) fn watch(&mut self, paths: &[PathBuf]) -> bool {
         let wanted = directories(paths);
         self.files = files(paths);
         for former in self.watched.difference(&wanted) {
-            // It is gone, most likely.
+            // Fails if the directory is gone, which is likely.
             let _ = self.watcher.unwatch(former);
         }
         self.watched.clear();
@@ -64,7 +64,7 @@ impl Events {
             return false;
         }
         for directory in wanted {
-            // Watched again each time: another directory may have taken the place of the one of that name.
+            // Watches each directory again, as another directory may have taken its name.
             match self.watcher.watch(&directory, RecursiveMode::NonRecursive) {
                 Ok(()) => _ = self.watched.insert(directory),
                 Err(error) if is_missing(&error) => {}
@@ -98,13 +98,13 @@ impl Events {
         !self.being_written.is_empty()
     }
 
-    /// Forgets files that are never closed.
+    /// Forgets files that are open for writing, as they may never be closed.
     pub(super) fn forget_writers(&mut self) {
         self.being_written.clear();
     }
 }
 
-/// Whether an event may mean that something changed. Opening and reading do not, and looking does both.
+/// Whether an event may mean a change. Opening and reading are no changes: looking at the files does both.
 fn is_change(event: &Event) -> bool {
     match event {
         Ok(event) => match event.kind {

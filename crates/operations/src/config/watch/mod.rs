@@ -1,9 +1,8 @@
 //! Watches files and directories, and reports when they have changed and settled. For rules, certificates and tokens.
 //!
-//! Events of the operating system are hints alone: whether something changed is decided by comparing what is on the disk
-//! with what was there at the last report. So a missed event is found by the next look, and an event too many has no
-//! effect. Files replaced by rename, symbolic links that change their target (the `..data` of a Kubernetes ConfigMap) and
-//! files added to and removed from directories are found alike.
+//! Events of the operating system are only hints. Whether something changed is decided by comparing the disk with its state at the last
+//! report. The next look therefore finds a missed event, and an extra event has no effect. This also finds files replaced by rename,
+//! symbolic links with a new target (the `..data` of a Kubernetes ConfigMap), and files added to and removed from directories.
 
 mod events;
 mod message;
@@ -47,19 +46,19 @@ impl Default for WatchSettings {
     }
 }
 
-/// With events, looks are this many poll intervals apart.
+/// If there are events, looks are this many poll intervals apart.
 const LOOKS_BESIDE_EVENTS: u32 = 5;
 
-/// Changes are reported after this many settle times even if files change all the time.
+/// Changes are reported after this many settle times at the latest, even if files change all the time.
 const SETTLES_MAX: u32 = 50;
 
-/// That number of settle times, while one of the files is known to be open for writing: it may be half written.
+/// The same number if one of the files is known to be open for writing, so that it may be half written.
 const SETTLES_WHILE_WRITTEN_MAX: u32 = 600;
 
-/// Why [`Watch::wait`] returned.
+/// The reason why [`Watch::wait`] returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wake {
-    /// Files changed, and are complete as far as can be known.
+    /// Files changed, and are complete as far as is known.
     Changed,
     /// [`WatchHandle::request`] was called.
     Requested,
@@ -69,13 +68,13 @@ pub enum Wake {
     Idle,
 }
 
-/// Watches some paths. It has no thread of its own: it works while it is [waited](Self::wait) for.
+/// Watches some paths. It has no thread: it works during [`Self::wait`].
 pub struct Watch {
     paths: Vec<PathBuf>,
     settings: WatchSettings,
     messages: mpsc::Receiver<Message>,
     sender: mpsc::Sender<Message>,
-    /// None if there are none, by the settings or by the operating system.
+    /// None without events, by the settings or the operating system.
     events: Option<Events>,
     seen: FilesSnapshot,
     /// Time since the last look.
@@ -100,7 +99,7 @@ impl WatchHandle {
 }
 
 impl Watch {
-    /// Watches these files and directories. What is there now counts as reported.
+    /// Watches these files and directories. Their present state counts as reported.
     pub fn new(paths: Vec<PathBuf>, settings: WatchSettings) -> Self {
         let (sender, messages) = mpsc::channel();
         let events = match settings.mode {
@@ -111,7 +110,7 @@ impl Watch {
         Self { paths, settings, messages, sender, events, seen, since_look: Duration::ZERO }
     }
 
-    /// Wakes the thread that waits.
+    /// A handle to wake the waiting thread.
     pub fn handle(&self) -> WatchHandle {
         WatchHandle(self.sender.clone())
     }
@@ -130,7 +129,7 @@ impl Watch {
         }
     }
 
-    /// Takes the present files as reported.
+    /// Counts the present files as reported.
     fn requested(&mut self) -> Wake {
         self.seen = self.look_anew();
         Wake::Requested
@@ -157,8 +156,8 @@ impl Watch {
         }
     }
 
-    /// Waits until no event arrives, no file is open for writing as far as is known, and two looks agree; at the longest, for a number
-    /// of settle times, since the end of the writing may go unseen.
+    /// Waits until no event arrives, no file is known to be open for writing, and two looks agree. Waits at most a number of settle times,
+    /// since the end of the writing may go unnoticed.
     fn settle(&mut self) -> Wake {
         let mut last = self.look_anew();
         for settles in 0..SETTLES_WHILE_WRITTEN_MAX {
@@ -195,7 +194,7 @@ impl Watch {
         if changed { Wake::Changed } else { Wake::Idle }
     }
 
-    /// Watches all directories, then reads the state of the files.
+    /// Watches all directories, and then reads the state of the files.
     fn look_anew(&mut self) -> FilesSnapshot {
         let is_lost = self.events.as_mut().is_some_and(|events| !events.watch(&self.paths));
         if is_lost {

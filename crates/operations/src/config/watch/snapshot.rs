@@ -1,4 +1,4 @@
-//! State of the files below some paths, sufficient to detect changes.
+//! State of the files below some paths, enough to detect changes.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -8,7 +8,7 @@ use std::{
 };
 use tidegate_core::rules::beginning_with;
 
-/// Maximum depth of directories, as for rule files: symbolic links can make a loop of them.
+/// Maximum depth of directories, as for rule files: symbolic links can form a loop.
 const DEPTH_MAX: usize = 16;
 
 /// The files at and below some paths. Names in directories that begin with a dot are left out.
@@ -23,7 +23,7 @@ enum Content {
     Missing(io::ErrorKind),
 }
 
-/// Changes with every change of a file's content.
+/// A version that changes with every change of a file's content.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct FileVersion {
     device: u64,
@@ -31,7 +31,7 @@ struct FileVersion {
     length: u64,
     /// Seconds and nanoseconds.
     modified: (i64, i64),
-    /// Time of the last change of content or metadata: a writer cannot set it back.
+    /// Time of the last change of content or metadata. A writer cannot set it back.
     changed: (i64, i64),
 }
 
@@ -47,8 +47,8 @@ impl FilesSnapshot {
     }
 }
 
-/// The directories in which something has to change if a file at or below the paths does: those of the files, of what
-/// symbolic links point to, and of the links on the way.
+/// The directories in which something changes whenever a file at or below the paths does: those of the files, of the targets of symbolic
+/// links, and of the links on the way.
 pub(super) fn directories(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for path in paths {
@@ -67,7 +67,7 @@ pub(super) fn directories(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
     found
 }
 
-/// The files at and below the paths, under the names that lead to them, and under those that symbolic links point to.
+/// The files at and below the paths, under the names that lead to them, and under those of the targets of symbolic links.
 pub(super) fn files(paths: &[PathBuf]) -> HashSet<PathBuf> {
     let FilesSnapshot(found) = FilesSnapshot::of(paths);
     let of_files = found.into_iter().filter(|(_, content)| matches!(content, Content::File(_)));

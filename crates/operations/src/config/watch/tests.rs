@@ -1,7 +1,7 @@
 use super::*;
 use std::{fs, io::Write as _, os::unix::fs::symlink, path::Path};
 
-/// Longer than a change takes to be seen on a busy machine.
+/// Longer than a busy machine takes to notice a change.
 const LONG: Duration = Duration::from_secs(20);
 
 fn watch(path: &Path, mode: WatchMode) -> Watch {
@@ -9,18 +9,18 @@ fn watch(path: &Path, mode: WatchMode) -> Watch {
     Watch::new(vec![path.to_owned()], WatchSettings { mode, poll_interval, settle })
 }
 
-/// Waits until a change is reported; panics if none is.
+/// Waits until a change is reported. Panics if none is.
 fn changed(watch: &mut Watch) {
     let rounds = LONG.as_millis() / 50;
     let wake = (0..rounds).map(|_| watch.wait(Duration::from_millis(50))).find(|wake| *wake != Wake::Idle);
     assert_eq!(wake, Some(Wake::Changed));
 }
 
-/// Receives events until that of a change which no watch counts, made now: events arrive in the order of changes. Returns the number
-/// of events before it.
+/// Makes a change that the watch does not count, and receives events up to that of this change, as events arrive in the order of changes.
+/// Returns the number of events before it.
 fn events_until_now(watch: &mut Watch, folder: &Path) -> usize {
     let fence = folder.join(".fence");
-    // Each is one event.
+    // Each of the two is one event.
     let made = if fence.exists() { fs::remove_dir(&fence) } else { fs::create_dir(&fence) };
     made.unwrap();
     let of_fence = |message: &Message| match message {
@@ -60,7 +60,7 @@ fn every_kind_of_change_is_reported_once() {
             changed(&mut watch);
             let has_events = watch.events.is_some();
             if has_events {
-                // Later events of the change.
+                // Receives the later events of the change.
                 events_until_now(&mut watch, folder.path());
             }
             let seen = watch.look_anew();
@@ -113,13 +113,13 @@ fn a_link_on_the_way_to_a_file_is_followed_anew() {
     changed(&mut watch);
 }
 
-/// A writer that takes its time between two parts of a file.
+/// A writer that pauses between two parts of a file.
 #[test]
 fn a_file_is_not_reported_while_it_is_being_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.yaml");
     fs::write(&path, "before").unwrap();
-    // The writer takes longer than the changes of files that are not open.
+    // The writer takes longer than changes of closed files need to settle.
     let settle = Duration::from_millis(2);
     let mut watch = Watch::new(vec![path.clone()], WatchSettings { settle, ..WatchSettings::default() });
     let (half, written) = mpsc::channel();
@@ -128,7 +128,7 @@ fn a_file_is_not_reported_while_it_is_being_written() {
             let mut file = fs::File::create(&path).unwrap();
             file.write_all(b"first half, ").unwrap();
             half.send(()).unwrap();
-            // Many settle times.
+            // Sleeps for many settle times.
             std::thread::sleep(Duration::from_millis(300));
             file.write_all(b"second half").unwrap();
         });
@@ -138,7 +138,7 @@ fn a_file_is_not_reported_while_it_is_being_written() {
     });
 }
 
-/// The writer may have ended unseen, so that a file which stays open is read in the end.
+/// The end of the writing may go unnoticed, so that a file that stays open is finally read.
 #[test]
 fn a_file_that_stays_open_is_read_after_the_longest_time() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,21 +1,21 @@
-//! The chain of hashes: what a line is, and which lines follow from those before.
+//! The chain of hashes: the format of a line, and the check that a line follows from those before.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::io::{self, BufRead};
 
-/// The action of the first line of a file that continues the chain of another.
+/// The action of a file's first line if it continues the chain of another file.
 pub(super) const CONTINUED: &str = "Continued";
 
 /// A line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuditEntry {
-    /// Number of the line, from 1 on.
+    /// Number of the line, from 1.
     pub number: u64,
     /// Nanoseconds since the Unix epoch.
     pub time_ns: u64,
-    /// Who: `token:NAME`, `unix:UID` or `server`.
+    /// The actor: `token:NAME`, `unix:UID` or `server`.
     pub actor: String,
     /// The other end of the connection.
     pub peer: String,
@@ -25,12 +25,12 @@ pub struct AuditEntry {
     pub outcome: String,
     /// The reason that the caller gave.
     pub reason: String,
-    /// The request, or what happened: JSON.
+    /// The request or the event, as JSON.
     pub details: String,
-    /// Number of the line with the intent of which this one has the outcome.
+    /// Number of the line with the intent, if this line has the outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intent: Option<u64>,
-    /// Hexadecimal SHA-256 of the hash of the line before and of this line without its hash.
+    /// Hexadecimal SHA-256 of the hash of the line before, and of this line without its hash.
     pub hash: String,
 }
 
@@ -62,7 +62,7 @@ pub struct VerifiedChain {
     pub lines: u64,
     /// Its bytes, up to the last complete line.
     pub bytes: u64,
-    /// Bytes after them: the beginning of a line whose write was cut off.
+    /// Bytes after these: the beginning of a line whose write was cut off.
     pub torn_bytes: u64,
 }
 
@@ -75,7 +75,7 @@ impl AuditEntry {
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The end of the chain after which this line stands.
+    /// The end of the chain that this line must follow.
     fn follows(&self, chain: &VerifiedChain) -> ChainEnd {
         match (chain.lines, &*self.action) {
             (0, CONTINUED) => serde_json::from_str(&self.details).unwrap_or_default(),
@@ -84,7 +84,7 @@ impl AuditEntry {
     }
 }
 
-/// Verifies the lines of a log, and passes each to `read`; returns the chain, or the first line that breaks it.
+/// Verifies the lines of a log, and passes each to `read`. Returns the chain, or the first line that breaks it.
 pub fn verify(
     mut lines: impl BufRead,
     mut read: impl FnMut(AuditEntry),

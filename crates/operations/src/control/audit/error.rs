@@ -6,7 +6,7 @@ use tidegate_threads::StartError;
 /// The log cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// It cannot be read or written, another process has it, or its chain is broken.
+    /// It cannot be read or written, another process uses it, or its chain is broken.
     #[error("{}: {source}", path.display())]
     File {
         /// The file.

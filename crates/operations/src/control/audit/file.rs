@@ -1,4 +1,4 @@
-//! The file of the audit log: locked, repaired where a write was cut off, opened again after it was moved.
+//! The file of the audit log: locked, repaired after an interrupted write, and reopened after it was moved.
 //!
 //! Invariant: between two calls the file ends with a complete line, or `is_torn` is set and nothing is appended.
 
@@ -18,12 +18,12 @@ pub(super) struct AuditFile {
     file: File,
     /// Bytes of complete lines.
     length: u64,
-    /// Whether a write was cut off, and what it left could not be removed.
+    /// Whether a write was cut off and its remains could not be removed.
     is_torn: bool,
 }
 
 impl AuditFile {
-    /// Opens a log, verifies its chain and removes a line that was cut off at its end.
+    /// Opens a log, verifies its chain, and removes an incomplete line at its end.
     pub(super) fn open(
         path: &Path,
         read: impl FnMut(AuditEntry),
@@ -35,7 +35,7 @@ impl AuditFile {
         path.parent().filter(|path| !path.as_os_str().is_empty()).map_or(Ok(()), create).map_err(failed)?;
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true).mode(0o600);
-        // Without waiting for the other end of a pipe.
+        // Does not wait for the other end of a pipe.
         options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
         let file = options.open(path).map_err(failed)?;
         if !file.metadata().map_err(failed)?.is_file() {
@@ -59,8 +59,8 @@ impl AuditFile {
         Ok((Self { path: path.to_owned(), file, length: chain.bytes, is_torn: false }, chain))
     }
 
-    /// Prepares an append: opens the file again if it was deleted, follows a truncation, and removes what a failed write
-    /// left. Returns whether the file is empty.
+    /// Prepares an append: reopens the file if it was deleted, follows a truncation, and removes the remains of a failed write. Returns
+    /// whether the file is empty.
     pub(super) fn prepare(&mut self) -> io::Result<bool> {
         if self.is_torn {
             self.file.set_len(self.length)?;
@@ -70,7 +70,7 @@ impl AuditFile {
         if metadata.nlink() == 0 {
             self.reopen()?;
         } else if metadata.len() == 0 {
-            // Truncated after it was copied, as logrotate does with copytruncate.
+            // The file was truncated after a copy, as logrotate's copytruncate does.
             self.length = 0;
         } else if metadata.len() != self.length {
             return Err(io::Error::other("another program changed it; move it away and send SIGHUP"));
@@ -78,7 +78,7 @@ impl AuditFile {
         Ok(self.length == 0)
     }
 
-    /// Appends complete lines, durably; after an error none of them is there.
+    /// Appends complete lines durably. After an error, none of them is in the file.
     pub(super) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         let written = self.file.write_all(lines).and_then(|()| self.file.sync_data());
         match written {
@@ -88,7 +88,7 @@ impl AuditFile {
         written
     }
 
-    /// Opens the file of this name if it is another one by now. Only an empty one takes further lines: the chain goes on there.
+    /// Opens the file of this name if it is another file now. It is used only if it is empty, and continues the chain.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         let (old, new) = (self.file.metadata()?, fs::metadata(&self.path));
         let is_same = |new: fs::Metadata| (new.dev(), new.ino()) == (old.dev(), old.ino());

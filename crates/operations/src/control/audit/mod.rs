@@ -1,11 +1,10 @@
 //! The audit log: one JSON line for each change, and for each attempt that was denied.
 //!
-//! Lines are only appended. Each has the number after that of the line before, and a hash of itself and of the hash of the
-//! line before: a line that is changed, removed or inserted breaks the chain, which `verify` reports. The hashes have no secret:
-//! whoever can write the file can compute the chain anew, and lines cut off at the end are not detected. The number and the hash
-//! of a line, kept elsewhere, reveal both.
+//! Lines are only appended. Each has the number after that of the line before, and a hash of itself and of that line's hash. A line that is
+//! changed, removed or inserted breaks the chain, which `verify` reports. The hashes have no secret: whoever can write the file can
+//! recompute the chain, and lines cut off at the end are not detected. The number and the hash of a line, kept elsewhere, reveal both.
 //!
-//! A change has two lines: its intent, durable before anything changes, and its outcome, with the number of the intent.
+//! A change has two lines: its intent, which is durable before anything changes, and its outcome, with the number of the intent.
 
 mod chain;
 mod error;
@@ -36,17 +35,17 @@ use tidegate_core::limit::Timestamp;
 use tidegate_threads::{BackgroundThread, Priority, StoppableThread};
 use tokio::sync::oneshot;
 
-/// Lines of denied calls that wait for the disk; further ones are counted.
+/// The most lines of denied calls that wait for the disk. More are only counted.
 const DENIED_WAITING_MAX: u64 = 1_000;
 /// Time that a stop waits for the disk.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The log. Without a file, it is in memory alone.
+/// The log. Without a file, it is only in memory.
 pub struct AuditLog {
     recent: Arc<Mutex<Recent>>,
     /// Lines of denied calls that wait for the disk.
     denied_waiting: Arc<AtomicU64>,
-    /// Denied calls without a line, since [`Self::take_unlogged`].
+    /// Denied calls without a line since the last [`Self::take_unlogged`].
     unlogged: AtomicU64,
     /// Dropped before the thread, which ends after its senders.
     sender: mpsc::Sender<Message>,
@@ -68,26 +67,26 @@ impl AuditLog {
         Ok(Self { recent, denied_waiting, unlogged, sender, _thread: thread.stopped_by(()) })
     }
 
-    /// Appends a line, after those appended before; returns its number once it is durable.
+    /// Appends a line after all earlier ones. Returns its number once it is durable.
     pub fn append(
         &self,
         event: AuditEvent,
         time: Timestamp,
     ) -> impl Future<Output = Result<u64, NotLogged>> + Send + use<> {
         let (sender, number) = oneshot::channel();
-        // The caller may have gone.
+        // The caller may have given up.
         let done = Box::new(move |number| _ = sender.send(number));
         self.send(Message::Append(NewEntry { event, time, done: Some(done) }));
         let ended = || NotLogged { path: String::new(), error: "its thread has ended".into() };
         async move { number.await.unwrap_or_else(|_| Err(ended())) }
     }
 
-    /// Appends a line nobody waits for. If the file does not take it now, it does later.
+    /// Appends a line without waiting. If the file cannot be written now, it is written later.
     pub fn note(&self, event: AuditEvent, time: Timestamp) {
         self.send(Message::Append(NewEntry { event, time, done: None }));
     }
 
-    /// Appends the line of a denied call, unless too many wait for the disk.
+    /// Appends the line of a denied call, unless too many lines wait for the disk.
     pub fn note_denied(&self, event: AuditEvent, time: Timestamp) {
         if self.denied_waiting.fetch_add(1, Ordering::Relaxed) >= DENIED_WAITING_MAX {
             self.denied_waiting.fetch_sub(1, Ordering::Relaxed);
@@ -98,7 +97,7 @@ impl AuditLog {
         self.send(Message::Append(NewEntry { event, time, done: Some(done) }));
     }
 
-    /// Counts a denied call that gets no line.
+    /// Counts a denied call without a line.
     pub fn count_unlogged(&self) {
         self.unlogged.fetch_add(1, Ordering::Relaxed);
     }
@@ -108,7 +107,7 @@ impl AuditLog {
         self.unlogged.swap(0, Ordering::Relaxed)
     }
 
-    /// Opens the file of the log again, which was moved away.
+    /// Reopens the file of the log after it was moved away.
     pub fn reopen(&self) {
         self.send(Message::Reopen);
     }
@@ -120,7 +119,7 @@ impl AuditLog {
         let _ = flushed.recv_timeout(FLUSH_TIMEOUT);
     }
 
-    /// The newest lines before this number, newest first.
+    /// The lines before this number, newest first.
     pub fn recent(&self, before: u64, count: usize) -> Vec<AuditEntry> {
         self.recent.lock().before(before, count)
     }

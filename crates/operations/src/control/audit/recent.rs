@@ -1,9 +1,9 @@
-//! Lines in memory, for `ListAudit`: denied calls have room of their own, so that they displace no change.
+//! Lines in memory, for `ListAudit`. Denied calls have their own room, so that they displace no change.
 
 use super::{chain::AuditEntry, event::INTENT};
 use std::collections::VecDeque;
 
-/// Lines of changes, and as many of denied calls.
+/// The most lines of changes, and the most of denied calls.
 const LINES_MAX: usize = 1_000;
 
 #[derive(Default)]
@@ -13,7 +13,7 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// Adds a line. One with an outcome takes the place of that with the intent.
+    /// Adds a line. A line with an outcome replaces that with its intent.
     pub(super) fn push(&mut self, entry: AuditEntry) {
         if let Some(intent) = entry.intent {
             let found = self.changes.binary_search_by_key(&intent, |entry| entry.number);
@@ -29,7 +29,7 @@ impl Recent {
         lines.push_back(entry);
     }
 
-    /// The newest lines before this number, newest first; 0 is the end.
+    /// The lines before this number, newest first; 0 means the end.
     pub(super) fn before(&self, number: u64, count: usize) -> Vec<AuditEntry> {
         let of = |lines: &VecDeque<AuditEntry>| {
             let end =

@@ -10,7 +10,7 @@ fn event(action: &str) -> AuditEvent {
     }
 }
 
-/// Appends lines; returns the number of the last, or the error.
+/// Appends lines. Returns the number of the last, or the error.
 fn append(log: &AuditLog, actions: &[&str]) -> Result<u64, NotLogged> {
     let (sender, results) = mpsc::channel();
     for action in actions {
@@ -72,7 +72,7 @@ fn a_line_that_was_cut_off_is_removed_at_the_next_start() {
     assert_eq!(actions(&log), ["DeleteBlock", "Reset"]);
 }
 
-/// A write that the disk takes in part, and then not at all.
+/// The disk accepts part of a write, and then nothing.
 #[test]
 fn a_line_that_the_disk_does_not_take_is_refused_and_leaves_nothing() {
     let folder = tempfile::tempdir().expect("a folder");

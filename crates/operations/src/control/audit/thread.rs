@@ -21,11 +21,11 @@ use std::{
 };
 use tidegate_core::limit::Timestamp;
 
-/// Lines of one write.
+/// The most lines of one write.
 const BATCH_MAX: usize = 256;
-/// Lines nobody waits for that are kept until the file can be written again.
+/// The most lines without a waiting caller that are kept until the file can be written again.
 const BACKLOG_MAX: usize = 1_000;
-/// Time between two attempts to write those.
+/// Time between two attempts to write these.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Called with the number of the line once it is durable.
@@ -33,22 +33,22 @@ pub(super) type Done = Box<dyn FnOnce(Result<u64, NotLogged>) + Send>;
 
 pub(super) enum Message {
     Append(NewEntry),
-    /// Opens the file of the name again.
+    /// Reopens the file by its name.
     Reopen,
-    /// Called when all messages before were dealt with.
+    /// Called when all earlier messages are handled.
     Flush(Box<dyn FnOnce() + Send>),
 }
 
-/// An event that has no number yet.
+/// An event without a number yet.
 pub(super) struct NewEntry {
     pub(super) event: AuditEvent,
     pub(super) time: Timestamp,
-    /// None if nobody waits.
+    /// None if no caller waits.
     pub(super) done: Option<Done>,
 }
 
 pub(super) struct Writer {
-    /// None: the log is in memory alone.
+    /// None if the log is only in memory.
     pub(super) file: Option<AuditFile>,
     pub(super) end: ChainEnd,
     pub(super) recent: Arc<Mutex<Recent>>,
@@ -58,7 +58,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Writes until all senders are gone.
+    /// Writes until all senders are dropped.
     pub(super) fn run(mut self, messages: &Receiver<Message>) {
         loop {
             let first = match self.backlog.is_empty() {
@@ -117,7 +117,7 @@ impl Writer {
                     recent.push(entry);
                 }
                 drop(recent);
-                // The first may be that of a new file.
+                // The first number may be that of the first line of a new file.
                 let numbers = &numbers[numbers.len() - lines.len()..];
                 for (line, number) in lines.into_iter().zip(numbers) {
                     line.done.into_iter().for_each(|done| done(Ok(*number)));

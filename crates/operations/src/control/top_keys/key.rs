@@ -1,6 +1,6 @@
 //! Keys of sketches: the domain, the rule and the entries of a descriptor, in bounded memory.
 //!
-//! A text that is too long is shortened and followed by a hash of the whole, so that different keys stay different.
+//! A long text is shortened and followed by a hash of the whole, so that different keys stay different.
 
 use foldhash::quality::FixedState;
 use std::{
@@ -9,11 +9,11 @@ use std::{
 };
 use tidegate_core::limit::Entry;
 
-/// Bytes of the texts of a key.
+/// The most bytes of a key's texts.
 pub(super) const KEY_BYTES_MAX: usize = 256;
-/// Bytes of one text.
+/// The most bytes of one text.
 const TEXT_BYTES_MAX: usize = 64;
-/// Bytes of the text that stands for further entries.
+/// The most bytes of the text that stands for further entries.
 const MORE_BYTES_MAX: usize = 40;
 const SHORTENED: u8 = 0x80;
 
@@ -24,7 +24,7 @@ pub struct SketchKey {
     rule: Option<Arc<str>>,
 }
 
-/// A key whose texts are borrowed.
+/// A key with borrowed texts.
 pub(super) struct BorrowedKey<'k> {
     pub(super) bytes: &'k [u8],
     pub(super) rule: &'k str,
@@ -37,7 +37,7 @@ pub struct KeyEntry {
     pub key: String,
     /// Its value.
     pub value: String,
-    /// Whether one of both is shortened.
+    /// Whether its key or its value is shortened.
     pub is_shortened: bool,
 }
 
@@ -94,7 +94,7 @@ impl hashbrown::Equivalent<Arc<SketchKey>> for BorrowedKey<'_> {
     }
 }
 
-/// Appends the texts of a key; at most [`KEY_BYTES_MAX`] bytes.
+/// Appends the texts of a key, at most [`KEY_BYTES_MAX`] bytes.
 pub(super) fn encode(domain: &str, entries: &[Entry<'_>], out: &mut Vec<u8>) {
     text(domain, out);
     for (index, entry) in entries.iter().enumerate() {

@@ -1,11 +1,11 @@
-//! The keys with most admitted and most denied hits of the last minute and the last hour.
+//! The keys with the most admitted and the most denied hits in the last minute and the last hour.
 //!
-//! Each thread samples its decisions into sketches of its own; a background thread collects them. Memory is bounded by
-//! constants: with four threads it is below 4 MiB.
+//! Each thread samples its decisions into its own sketches, which a background thread collects. Memory is bounded by constants: with four
+//! threads it is below 4 MiB.
 //!
-//! A thread takes every decision while it makes few, and one in so many, at random, while it makes more than
-//! [`SAMPLES_PER_INTERVAL`] in an interval; a sample then counts for all those it stands for. A request counts with at most as many hits as
-//! its limit has.
+//! A thread that makes few decisions samples all of them. If it makes more than [`SAMPLES_PER_INTERVAL`] in an interval, it samples one in
+//! so many, at random, and a sample counts for all decisions that it stands for. A request counts with at most as many hits as its limit
+//! has.
 
 mod key;
 mod outcome;
@@ -30,29 +30,29 @@ use tidegate_counts::{PerThread, ThreadIndex};
 use tidegate_service::Event;
 use windows::Windows;
 
-/// Keys that a thread keeps until they are collected, for each outcome.
+/// The most keys that a thread keeps until they are collected, for each outcome.
 const LANE_KEYS: usize = 512;
 /// The interval after which a thread adapts its rate.
 const INTERVAL_NANOS: u64 = 100_000_000;
-/// Samples of a thread in an interval: some 0.2 ms of work.
+/// Samples of a thread in an interval. They take some 0.2 ms.
 const SAMPLES_PER_INTERVAL: u32 = 1_000;
 /// The most decisions that one sample stands for.
 const STRIDE_MAX: u32 = 4_096;
-/// Time without a sample after which the next decision is one, however many were to be skipped.
+/// After this time without a sample, the next decision is sampled, however many were to be skipped.
 const SILENCE_NANOS: u64 = 500_000_000;
 
 thread_local! {
     static PACE: Cell<Pace> = const { Cell::new(Pace { skip: 0, until: 0 }) };
 }
 
-/// Decisions of this thread that are skipped, and the time until which they are.
+/// Number of decisions that this thread skips, and the time until which it does.
 #[derive(Clone, Copy)]
 struct Pace {
     skip: u32,
     until: u64,
 }
 
-/// The keys with most hits.
+/// The keys with the most hits.
 pub struct TopKeys {
     lanes: PerThread<Mutex<Lane>>,
     collected: Mutex<Collected>,
@@ -61,11 +61,11 @@ pub struct TopKeys {
 #[derive(Default)]
 struct Collected {
     windows: Windows,
-    /// Empty; exchanged with those of a lane, so that its thread waits for no summary to be made.
+    /// Empty sketches, exchanged with those of a lane, so that its thread does not wait for summaries.
     spare: Option<LaneSketches>,
 }
 
-/// Instead of the rule, where it is not by the rule that hits are denied. No path has these texts.
+/// In place of the rule, if it is not the rule that denies hits. No path has these texts.
 static OTHER_CAUSES: LazyLock<[Arc<str>; 2]> =
     LazyLock::new(|| ["(counters full)", "(shared store away)"].map(Arc::from));
 
@@ -75,17 +75,17 @@ type LaneSketches = ByOutcome<Sketch<Arc<SketchKey>>>;
 struct Lane {
     sketches: LaneSketches,
     sampler: Sampler,
-    /// The key that is encoded.
+    /// The encoded key.
     bytes: Vec<u8>,
 }
 
 /// Decides which decisions are samples.
 struct Sampler {
-    /// Decisions that the next sample stands for.
+    /// Number of decisions that the next sample stands for.
     stride: u32,
     interval_start: u64,
     samples: u32,
-    /// Decisions that the samples of the interval stand for.
+    /// Number of decisions that the samples of the interval stand for.
     decisions: u64,
     random: u64,
 }
@@ -95,7 +95,7 @@ impl Sampler {
         Self { stride: 1, interval_start: 0, samples: 0, decisions: 0, random: seed | 1 }
     }
 
-    /// Takes a sample: the number of decisions that it stands for, and how many to skip after it.
+    /// Takes a sample. Returns the number of decisions that it stands for, and the number to skip after it.
     fn sample(&mut self, now: u64) -> (u64, u32) {
         let stands_for = u64::from(self.stride);
         self.samples += 1;
@@ -153,7 +153,7 @@ impl TopKeys {
 
     #[inline(never)]
     fn sample(&self, event: &Event<'_, '_, '_>, now: u64) {
-        // While a lane is collected, its thread takes no sample: the next decision is one.
+        // While a lane is collected, its thread takes no sample. The next decision is sampled instead.
         let Some(mut lane) = self.lanes.of(ThreadIndex::current()).try_lock() else { return };
         let (stands_for, skip) = lane.sampler.sample(now);
         PACE.set(Pace { skip, until: now.saturating_add(SILENCE_NANOS) });
@@ -166,14 +166,14 @@ impl TopKeys {
                 (Code::OverLimit, Code::OverLimit) => KeyOutcome::Denied,
                 (Code::OverLimit, Code::Ok) => continue,
             };
-            // A request of 2^50 hits, which its caller chose, would hide all other keys.
+            // Callers choose the number of hits: a request of 2^50 hits would hide all other keys.
             let hits = hits.get().min(u64::from(limit.capacity).max(1));
             bytes.clear();
             bytes.reserve(KEY_BYTES_MAX);
             key::encode(event.request.domain(), &descriptor.entries, bytes);
             let rule = match event.decision.cause(status) {
                 None => status.rule.map(|rule| &rule.path),
-                // Not by the rule.
+                // The rule is not the cause.
                 Some(DenialCause::CountersFull) => Some(&OTHER_CAUSES[0]),
                 Some(DenialCause::StoreAway) => Some(&OTHER_CAUSES[1]),
             };
@@ -183,7 +183,7 @@ impl TopKeys {
         }
     }
 
-    /// Whether none of this thread's next decisions, so many of them at this time, is a sample: then they need not be read.
+    /// Whether the next `decisions` of this thread, at `now`, contain no sample, so that they need not be read.
     #[inline]
     pub(super) fn passes_over(&self, decisions: usize, now: Timestamp) -> bool {
         let pace = PACE.get();
@@ -196,7 +196,7 @@ impl TopKeys {
         }
     }
 
-    /// Collects the samples of all threads; called every second.
+    /// Collects the samples of all threads. Called every second.
     pub fn collect(&self, now: Timestamp) {
         let mut collected = self.collected.lock();
         let Collected { windows, spare } = &mut *collected;
@@ -224,7 +224,7 @@ impl TopKeys {
 mod tests {
     use super::*;
 
-    /// The time between decisions is constant; the sum of what samples stand for estimates their number.
+    /// The time between decisions is constant. The sum over the samples estimates their number.
     #[test]
     fn samples_stand_for_all_decisions_and_are_bounded_in_time() {
         for (nanos_between, error_max) in [(10_000_000, 0.0), (200_000, 0.0), (10_000, 0.05), (1_000, 0.05)] {
@@ -240,12 +240,12 @@ mod tests {
             }
             let error = counted.abs_diff(decisions) as f64 / decisions as f64;
             assert!(error <= error_max, "{counted} for {decisions}");
-            // Twice as many until the rate is adapted, in each of 20 intervals.
+            // In each of 20 intervals, twice as many until the rate is adapted.
             assert!(samples <= 20 * 2 * u64::from(SAMPLES_PER_INTERVAL), "{samples} of {decisions}");
         }
     }
 
-    /// Adds as many of the longest keys as the sketches of this lane keep, all of them new.
+    /// Adds new keys of the longest kind, as many as the sketches of this lane keep.
     fn fill(top_keys: &TopKeys, lane: usize, numbers: &mut impl Iterator<Item = usize>) {
         let rule: Arc<str> = "user".into();
         let lane = top_keys.lanes.iter().nth(lane).expect("lanes of 64 threads");
@@ -274,7 +274,7 @@ mod tests {
         });
         println!("top keys: {} bytes, at most {} at once", used.bytes_current, used.bytes_max);
         assert!(used.bytes_max < 4 << 20, "{}", used.bytes_max);
-        // The windows are full: it is not less only because they are empty.
+        // The windows are full: memory is not low because they are empty.
         assert!(used.bytes_current > 1 << 20, "{}", used.bytes_current);
     }
 }

@@ -1,18 +1,18 @@
-//! The keys with most hits of a stream, in bounded memory: the Space-Saving algorithm (Metwally, Agrawal, El Abbadi, 2005).
+//! The keys with the most hits of a stream, in bounded memory: the Space-Saving algorithm (Metwally, Agrawal, El Abbadi, 2005).
 //! Pure: no clock, no randomness.
 //!
 //! Invariants, with `total` hits added to a sketch of `capacity` keys:
 //!
-//! - A key that is kept has at most `hits` hits, and at least `hits - error`.
-//! - A key that is not kept has at most `absent_max` hits.
-//! - `error` and `absent_max` are at most `total / capacity`, and of merged sketches at most the sum of theirs before keys were
+//! - A kept key has at most `hits` hits, and at least `hits - error`.
+//! - Any other key has at most `absent_max` hits.
+//! - `error` and `absent_max` are at most `total / capacity`. In merged sketches they are at most the sum of those before keys were
 //!   dropped.
 
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
 use std::hash::{BuildHasher as _, Hash};
 
-/// Hashes keys. Keys that collide on purpose slow down their lane alone, which samples no more than it may.
+/// Hashes keys. Keys that collide on purpose slow down only their lane, whose number of samples is bounded.
 const STATE: FixedState = FixedState::with_seed(0);
 
 /// Hits of one key.
@@ -20,7 +20,7 @@ const STATE: FixedState = FixedState::with_seed(0);
 pub struct Estimate {
     /// Upper bound of its hits.
     pub hits: u64,
-    /// Hits that may be those of other keys.
+    /// Hits that may belong to other keys.
     pub error: u64,
 }
 
@@ -29,10 +29,10 @@ pub struct Estimate {
 pub struct Sketch<K> {
     capacity: usize,
     counted: Vec<Counted<K>>,
-    /// The one of each key.
+    /// Slot of each key.
     by_key: HashTable<u32>,
-    /// Slots as a heap: no key has more hits than those at `2 * position + 1` and `2 * position + 2`. Moving one in it takes no
-    /// search for its key.
+    /// Slots as a heap: no key has more hits than those at `2 * position + 1` and `2 * position + 2`. To move a slot takes no search for
+    /// its key.
     heap: Vec<u32>,
     total: u64,
 }
@@ -41,12 +41,12 @@ pub struct Sketch<K> {
 struct Counted<K> {
     key: K,
     hash: u64,
-    /// In the heap.
+    /// Position in the heap.
     position: u32,
     estimate: Estimate,
 }
 
-/// The keys of one or more sketches.
+/// The keys of one or several sketches.
 #[derive(Clone, Debug)]
 pub struct Summary<K> {
     /// Kept keys, in no order.
@@ -58,7 +58,7 @@ pub struct Summary<K> {
 }
 
 impl<K: Hash + Eq + Clone> Sketch<K> {
-    /// An empty sketch. It takes memory as keys are added.
+    /// An empty sketch. Its memory grows as keys are added.
     pub fn new(capacity: usize) -> Self {
         Self { capacity, counted: Vec::new(), by_key: HashTable::new(), heap: Vec::new(), total: 0 }
     }
@@ -68,7 +68,7 @@ impl<K: Hash + Eq + Clone> Sketch<K> {
         self.total == 0
     }
 
-    /// Adds hits of a key; `key` makes it where it is not kept yet.
+    /// Adds hits of a key. `key` makes the key if it is not kept yet.
     pub fn add<Q: Hash + hashbrown::Equivalent<K> + ?Sized>(
         &mut self,
         borrowed: &Q,
@@ -169,7 +169,7 @@ impl<K> Default for Summary<K> {
 }
 
 impl<K: Hash + Eq + Clone> Summary<K> {
-    /// The keys of both. A key that one of them does not keep may have had as many hits there as its bound.
+    /// Merges the keys of both. If one of them does not keep a key, the key may have had as many hits there as its bound.
     pub fn merge(&mut self, other: &Self) {
         let unknown = |bound: u64| Estimate { hits: bound, error: bound };
         for (key, theirs) in &other.keys {
@@ -189,7 +189,7 @@ impl<K: Hash + Eq + Clone> Summary<K> {
         self.total = self.total.saturating_add(other.total);
     }
 
-    /// Drops the keys with fewest hits beyond `capacity`.
+    /// Drops the keys with the fewest hits beyond `capacity`.
     pub fn truncate(&mut self, capacity: usize) {
         if self.keys.len() <= capacity {
             return;
@@ -197,7 +197,7 @@ impl<K: Hash + Eq + Clone> Summary<K> {
         let mut hits: Vec<u64> = self.keys.values().map(|estimate| estimate.hits).collect();
         hits.sort_unstable_by(|one, other| other.cmp(one));
         let dropped_max = hits[capacity];
-        // Of keys with equally many hits, some may be dropped, so that the bound holds.
+        // Some of several keys with equal hits may be dropped, so that the bound holds.
         let mut equal = hits[..capacity].iter().filter(|hits| **hits == dropped_max).count();
         self.keys.retain(|_, estimate| {
             let is_equal = estimate.hits == dropped_max;
@@ -215,7 +215,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap as Exact;
 
-    /// Zipf with exponent 1 over so many keys, from uniform numbers.
+    /// Zipf with exponent 1 over `keys` keys, from uniform numbers.
     fn zipf(keys: u64, uniform: &[f64]) -> Vec<u64> {
         let weights: Vec<f64> = (1..=keys).map(|rank| 1.0 / rank as f64).collect();
         let sum: f64 = weights.iter().sum();
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    /// The `count` keys with most hits.
+    /// The `count` keys with the most hits.
     fn top(mut hits: Vec<(u64, u64)>, count: usize) -> Vec<u64> {
         hits.sort_unstable_by_key(|(key, hits)| (std::cmp::Reverse(*hits), *key));
         hits.into_iter().map(|(key, _)| key).take(count).collect()

@@ -1,7 +1,7 @@
 //! Summaries of the last minute and the last hour. Pure: the time is an argument.
 //!
-//! A window consists of spans; the last one is not full yet. A report is over the spans that begin within the window, so it
-//! covers up to one span more.
+//! A window consists of spans, the last of which is incomplete. A report contains the spans that begin within the window, so that it covers
+//! up to one span more.
 
 use super::{
     key::SketchKey,
@@ -11,16 +11,16 @@ use super::{
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tidegate_core::limit::Timestamp;
 
-/// Keys of a full span, for each outcome.
+/// The most keys of a full span, for each outcome.
 const SPAN_KEYS: usize = 128;
-/// Keys of the spans that are not full.
+/// The most keys of an incomplete span.
 const OPEN_SPAN_KEYS: usize = 512;
 const MINUTE_SPAN: Duration = Duration::from_secs(10);
 const MINUTE_SPANS: usize = 6;
 const HOUR_SPAN: Duration = Duration::from_secs(300);
 const HOUR_SPANS: usize = 12;
 
-/// A time that keys are reported for.
+/// A time for which keys are reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReportWindow {
     /// The last minute.
@@ -32,13 +32,13 @@ pub enum ReportWindow {
 /// The keys of a window.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Those with most hits first.
+    /// The keys with the most hits first.
     pub keys: Vec<(Arc<SketchKey>, Estimate)>,
     /// Upper bound of the hits of each other key.
     pub absent_max: u64,
     /// Hits of all keys.
     pub total: u64,
-    /// The time that it covers.
+    /// The time that the report covers.
     pub covers: Duration,
 }
 
@@ -68,7 +68,7 @@ impl Windows {
         self.0.iter_mut().for_each(|spans| spans.add(hits, now));
     }
 
-    /// Drops what is too old.
+    /// Drops spans that are too old.
     pub(super) fn advance(&mut self, now: Timestamp) {
         self.0.iter_mut().for_each(|spans| spans.advance(now));
     }
@@ -95,7 +95,7 @@ impl Spans {
             } else {
                 for summary in &mut summaries {
                     summary.truncate(SPAN_KEYS);
-                    // It had room for many more keys, and gets none any more.
+                    // The full span had room for many more keys, and gets no more.
                     summary.keys.shrink_to_fit();
                 }
                 self.full.push_back((start, summaries));

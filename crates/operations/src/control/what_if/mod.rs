@@ -1,7 +1,7 @@
 //! Decisions under proposed rules: a replay of recorded decisions, or of a decision log that a caller sent.
 //!
-//! Invariants: it runs on a thread of low priority, one at a time, within bounds on time and memory; the rules and the
-//! counters of the server are not touched.
+//! Invariants: a replay runs on a thread of low priority, one at a time, within bounds on time and memory; it does not touch the rules and
+//! counters of the server.
 
 mod recorder;
 #[cfg(test)]
@@ -28,29 +28,29 @@ use tidegate_replay::{
 use tidegate_threads::{BackgroundThread, Priority, StartError};
 use tokio::sync::oneshot;
 
-/// The time that a replay may take. A longer one is of the first requests.
+/// The longest time of a replay. If it is exceeded, the report only has the first requests.
 const TIME_MAX: Duration = Duration::from_secs(10);
-/// Steps between two looks at the time.
+/// Number of steps between two readings of the time.
 const STEPS_PER_LOOK: u64 = 1_024;
-/// Lines between two looks at the time: they may be no requests.
+/// Number of lines between two readings of the time: they may contain no requests.
 const LINES_PER_LOOK: u64 = 4_096;
-/// Bytes of a log that a caller sent, once it is decompressed.
+/// The most bytes of a log that a caller sent, decompressed.
 const LOG_BYTES_MAX: usize = 32 << 20;
-/// Counters under each set of rules: more than the requests of such a log need, unless each has several.
+/// The most counters under each set of rules. Requests of such a log need fewer, unless each has several.
 const COUNTERS_MAX: usize = 1 << 18;
 /// The name of proposed rules in errors.
 const PROPOSED: &str = "proposed";
 
-/// A question: the rules to compare, and the decisions to replay.
+/// The rules to compare, and the decisions to replay.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WhatIf {
     /// The text of a rule file, or of several, separated by lines `---`.
     pub rules: String,
-    /// A decision log, plain or compressed by gzip; none: what is recorded.
+    /// A decision log, plain or compressed by gzip. None for the recorded decisions.
     pub log: Option<Vec<u8>>,
-    /// Only recorded decisions of this time before now.
+    /// Only recorded decisions from this time before now.
     pub last: Option<Duration>,
-    /// Compare with the recorded decisions, instead of those by the rules in force.
+    /// Whether to compare with the recorded decisions instead of decisions by the rules in force.
     pub against_recorded: bool,
     /// Limits to suggest.
     pub suggest: Suggest,
@@ -63,7 +63,7 @@ pub struct Suggest {
     pub rules: Vec<String>,
     /// The greatest share that a suggested limit may deny.
     pub share_max: f64,
-    /// The whole of which it is a share.
+    /// The kind of items of the share.
     pub of: ShareOf,
 }
 
@@ -72,13 +72,13 @@ pub struct Suggest {
 pub struct WhatIfReport {
     /// The figures.
     pub report: Report,
-    /// Facts that limit their meaning.
+    /// Notes that limit their meaning.
     pub notes: Vec<String>,
-    /// Of the rules for which limits were to be suggested.
+    /// Suggestions for the chosen rules.
     pub suggestions: Vec<Suggestion>,
 }
 
-/// Reason why nothing was decided.
+/// The reason why nothing was decided.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each message is its own documentation")]
 pub enum WhatIfError {
@@ -110,13 +110,13 @@ pub enum WhatIfError {
     Failed,
 }
 
-/// Where requests are read from.
+/// The source of the requests.
 enum Requests {
     Recorded(Recorded, Timestamp),
     Log(Vec<u8>),
 }
 
-/// A comparison that can be run on a thread of its own.
+/// A comparison that can run on a separate thread.
 struct Run {
     control: Arc<Control>,
     proposed: Vec<Source>,
@@ -124,7 +124,7 @@ struct Run {
     options: LoadOptions,
     requests: Requests,
     suggest: Suggest,
-    /// Decisions that the record lacks.
+    /// Number of decisions that the record lacks.
     dropped: u64,
 }
 
@@ -132,12 +132,12 @@ impl Control {
     /// Records decisions for a while from now on.
     pub fn record_decisions(&self) -> RecorderStatus {
         let status = self.live.recorder.keep_on(self.now(), || self.number_decisions(true));
-        // The thread sleeps longer while nothing is recorded.
+        // While nothing is recorded, the thread sleeps longer.
         self.wake_task();
         status
     }
 
-    /// Numbers decisions, or ceases to. Those of a decision log always are.
+    /// Begins or ceases to number decisions. With a decision log, they are always numbered.
     pub(super) fn number_decisions(&self, is_numbered: bool) {
         if let Some(sources) = self.sources().filter(|sources| sources.decision_log.is_none()) {
             sources.limiter.store().number_decisions(is_numbered);
@@ -152,7 +152,7 @@ impl Control {
         let compare = move || {
             let result = run.compare(|| report.is_closed());
             drop(permit);
-            // The caller may be gone.
+            // The caller may have given up.
             let _ = report.send(result);
         };
         BackgroundThread::start("what-if", Priority::Low, compare)?;
@@ -185,7 +185,7 @@ impl Run {
             control: Arc::clone(control),
             proposed,
             in_force: (!what_if.against_recorded).then(|| in_force.to_vec()),
-            // All counters are those of the replay.
+            // In the replay, all counters are local.
             options: LoadOptions { shared_counters: false, ..config.options },
             requests,
             suggest: what_if.suggest,
@@ -193,7 +193,7 @@ impl Run {
         })
     }
 
-    /// Decides the requests; stops early if `is_cancelled`.
+    /// Decides the requests. Stops early if `is_cancelled`.
     fn compare(self, is_cancelled: impl Fn() -> bool) -> Result<WhatIfReport, WhatIfError> {
         let proposed = RuleSet::parse(&self.proposed, &self.options).map_err(WhatIfError::Rules)?;
         let current = self.in_force.map(|sources| RuleSet::parse(&sources, &self.options));
@@ -253,8 +253,8 @@ impl Run {
     }
 }
 
-/// The documents of a YAML stream. Each has as many empty lines before it as lines precede it, so that errors have the place in the
-/// whole text.
+/// The documents of a YAML stream. Each begins with as many empty lines as lines precede it, so that errors have the line in the whole
+/// text.
 fn documents(text: &str) -> Vec<Source> {
     let mut documents = vec![String::new()];
     for (number, line) in text.lines().enumerate() {
@@ -281,7 +281,7 @@ fn decompressed(log: &[u8]) -> Result<Vec<u8>, WhatIfError> {
     if text.len() > LOG_BYTES_MAX { Err(WhatIfError::LogBytes) } else { Ok(text) }
 }
 
-/// The decisions, resets and cancellations of a log, until `is_over`; counts other lines. The last line may be a part of one.
+/// The decisions, resets and cancellations of a log, until `is_over`. Other lines are counted. The last line may be incomplete.
 fn log_steps<'l>(
     log: &'l [u8],
     counts: &'l mut LineCounts,
@@ -291,7 +291,7 @@ fn log_steps<'l>(
     let lines = lines.take_while(move |(_, number)| !number.is_multiple_of(LINES_PER_LOOK) || !is_over());
     lines.filter_map(|(line, number)| {
         match parse_line(line) {
-            // Proposed rules take the place of those in the log.
+            // Proposed rules replace those in the log.
             Ok(content) => return counts.step_of(content).filter(|step| !matches!(step, Step::Rules(_))),
             Err(_) if !line.ends_with(b"\n") || line.trim_ascii().is_empty() => {}
             Err(error) => counts.add_bad("log", number, error),

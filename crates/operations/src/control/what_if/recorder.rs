@@ -3,9 +3,9 @@
 //! Invariants:
 //!
 //! - While nothing is recorded, a decision costs one relaxed load.
-//! - A decision never waits for the recorder: what its queue cannot hold is dropped and counted.
-//! - The memory is bounded. Where it does not suffice for [`SPAN`], the recorded share of requests is halved; of equal requests
-//!   all are recorded, or none, so that counters of recorded clients have all their hits.
+//! - A decision never waits for the recorder: decisions that do not fit into its queue are dropped and counted.
+//! - The memory is bounded. If it does not suffice for [`SPAN`], the recorded share of requests is halved. All requests with equal values
+//!   are recorded, or none, so that counters of recorded clients have all their hits.
 
 use crate::telemetry::{
     DescriptorRecord, Record, RecordQueue, cancellation_bytes_max, decode_records, encode_cancellation,
@@ -21,24 +21,24 @@ use tidegate_core::limit::{Request, Timestamp};
 use tidegate_replay::{CancelledStep, Event as Decided, EventDescriptor, Place, RecordedStatus, Step};
 use tidegate_service::{Cancellation, Event};
 
-/// Bytes of all recorded decisions.
+/// The most bytes of all recorded decisions.
 pub const BYTES_MAX: usize = 16 << 20;
-/// Bytes of a chunk, beyond which another one begins.
+/// Bytes of a chunk after which another chunk begins.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Time that the record is to cover.
+/// Time that the record should cover.
 const SPAN: Duration = Duration::from_secs(300);
-/// Time after the last request for it that the recording ends.
+/// The recording ends this long after the last request for it.
 const LEASE: Duration = Duration::from_secs(600);
-/// All recorded decisions were numbered by one process.
+/// One process numbers all recorded decisions.
 const THIS_PROCESS: u64 = 0;
-/// The share is not halved more often than that.
+/// The share is halved at most this often.
 const HALVINGS_MAX: u32 = 32;
 
-/// Records decisions while that was requested of late.
+/// Records decisions while a recent request asked for it.
 #[derive(Default)]
 pub struct Recorder {
     is_on: AtomicBool,
-    /// How often the share was halved: a request is recorded if so many leading bits of its hash are zero.
+    /// Number of halvings of the share: a request is recorded if as many leading bits of its hash are zero.
     halvings: AtomicU32,
     queue: RecordQueue,
     kept: Mutex<Kept>,
@@ -51,27 +51,27 @@ pub struct RecorderStatus {
     pub decisions: u64,
     /// Time of the first one.
     pub first: Option<Timestamp>,
-    /// Bytes that they take.
+    /// Bytes of all of them.
     pub bytes: usize,
     /// Share of requests that is recorded.
     pub share: f64,
-    /// Decisions that are missing, for lack of room in the queues.
+    /// Decisions that are missing because the queues had no room.
     pub dropped: u64,
 }
 
 #[derive(Default)]
 struct Kept {
-    /// In the order of time.
+    /// Chunks in the order of time.
     chunks: VecDeque<Chunk>,
     bytes: usize,
     decisions: u64,
-    /// Dropped by the queue before this recording began.
+    /// Number of decisions that the queue dropped before this recording began.
     dropped_before: u64,
-    /// When the recording ends.
+    /// End of the recording.
     until: Timestamp,
 }
 
-/// Records that follow one another.
+/// Consecutive records.
 struct Chunk {
     first: Timestamp,
     last: Timestamp,
@@ -80,7 +80,7 @@ struct Chunk {
 }
 
 impl Recorder {
-    /// Queues a decision, while decisions are recorded.
+    /// Queues a decision if decisions are recorded.
     #[inline]
     pub(in crate::control) fn read(&self, event: &Event<'_, '_, '_>) {
         if self.is_on.load(Ordering::Relaxed) {
@@ -101,7 +101,7 @@ impl Recorder {
         self.is_on() && is_selected(self.halvings.load(Ordering::Relaxed), || sample_hash_of(request))
     }
 
-    /// Queues the cancellation of a request that the record has, while decisions are recorded.
+    /// Queues the cancellation of a recorded request if decisions are recorded.
     pub(in crate::control) fn read_cancelled(&self, cancellation: &Cancellation<'_>) {
         if self.is_on() {
             self.queue
@@ -114,13 +114,13 @@ impl Recorder {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Records for a while from now on; keeps what is recorded already. `number` has decisions numbered: each call of it, and of
-    /// that of [`Self::collect`], is under one lock, so that decisions are numbered while they are recorded.
+    /// Records for a while from now on, and keeps what is already recorded. `number` starts the numbering of decisions. It and `cease` in
+    /// [`Self::collect`] are called under one lock, so that decisions are numbered while they are recorded.
     pub fn keep_on(&self, now: Timestamp, number: impl FnOnce()) -> RecorderStatus {
         let mut kept = self.kept.lock();
         number();
         if !self.is_on.load(Ordering::Relaxed) {
-            // Decisions that were queued before the former recording ended.
+            // Drops decisions that were queued before the former recording ended.
             self.queue.take(&mut Vec::new());
             *kept = Kept { dropped_before: self.queue.dropped(), ..Kept::default() };
             self.halvings.store(0, Ordering::Relaxed);
@@ -140,7 +140,7 @@ impl Recorder {
         }
     }
 
-    /// Moves queued decisions to the record, and ends the recording when it is due, with a call of `cease`; called by one thread.
+    /// Moves queued decisions to the record. When the recording is over, ends it and calls `cease`. Called by one thread.
     pub(in crate::control) fn collect(&self, taken: &mut Vec<Vec<u8>>, now: Timestamp, cease: impl FnOnce()) {
         if !self.is_on() {
             return;
@@ -157,7 +157,7 @@ impl Recorder {
         records.sort_by_key(|(received, _)| *received);
         let halvings = self.halvings.load(Ordering::Relaxed);
         for (received, bytes) in records {
-            // Queued before the share was halved.
+            // The record may have been queued before the share was halved.
             if halvings == 0 || is_selected_record(halvings, bytes) {
                 kept.push(Timestamp::from_nanos(received), bytes);
             }
@@ -165,7 +165,7 @@ impl Recorder {
         self.fit(&mut kept, now, BYTES_MAX);
     }
 
-    /// Drops what is older than [`SPAN`]; if that does not suffice, halves the share.
+    /// Drops records older than [`SPAN`]. If that does not suffice, halves the share.
     fn fit(&self, kept: &mut Kept, now: Timestamp, bytes_max: usize) {
         while kept.chunks.front().is_some_and(|chunk| now.since(chunk.last) > SPAN) {
             kept.pop();
@@ -173,7 +173,7 @@ impl Recorder {
         while kept.bytes > bytes_max {
             let halvings = self.halvings.load(Ordering::Relaxed) + 1;
             if halvings > HALVINGS_MAX {
-                // Nearly all requests are equal.
+                // Nearly all requests have equal values.
                 kept.pop();
                 continue;
             }
@@ -183,13 +183,13 @@ impl Recorder {
         }
     }
 
-    /// The same as [`Self::fit`] for another bound.
+    /// As [`Self::fit`], with another bound.
     #[cfg(test)]
     pub(super) fn fit_to(&self, now: Timestamp, bytes_max: usize) {
         self.fit(&mut self.kept.lock(), now, bytes_max);
     }
 
-    /// The recorded decisions, nearly in the order in which they were received, with the state of the record.
+    /// The recorded decisions, nearly in the order of their receipt, and the state of the record.
     pub(super) fn recorded(&self) -> (Recorded, RecorderStatus) {
         let kept = self.kept.lock();
         let chunks = kept.chunks.iter().map(|chunk| chunk.bytes.clone()).collect();
@@ -220,7 +220,7 @@ impl Kept {
         }
     }
 
-    /// The records of the requests that are selected after so many halvings.
+    /// The records of the requests that are still selected after `halvings`.
     fn chunks_of(self, halvings: u32) -> Self {
         let mut selected = Self::default();
         for chunk in self.chunks {
@@ -234,14 +234,14 @@ impl Kept {
     }
 }
 
-/// Recorded decisions as bytes.
+/// Recorded decisions, encoded.
 pub(super) struct Recorded {
     chunks: Vec<Vec<u8>>,
     share: f64,
 }
 
 impl Recorded {
-    /// The decisions that were received at this time or later, and the cancellations since.
+    /// The decisions that were received at `from` or later, and the later cancellations.
     pub(super) fn steps(&self, from: Timestamp) -> impl Iterator<Item = Step> {
         let records = self.chunks.iter().flat_map(|bytes| decode_records(bytes));
         let records = records.filter(move |record| record.received >= from.as_nanos());
@@ -258,13 +258,13 @@ fn is_selected(halvings: u32, hash: impl FnOnce() -> u64) -> bool {
 }
 
 fn is_selected_record(halvings: u32, bytes: &[u8]) -> bool {
-    // A cancellation does not have the values of its request; there are few.
+    // A cancellation does not contain the values of its request. Cancellations are few.
     let is_kept =
         |record: Record<'_>| record.is_cancellation() || is_selected(halvings, || hash_of_record(&record));
     decode_records(bytes).next().is_some_and(is_kept)
 }
 
-/// The encoded records of a buffer, with the time of each.
+/// The encoded records of a buffer, each with its time.
 fn encoded(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -280,9 +280,9 @@ fn hash_of_record(record: &Record<'_>) -> u64 {
     sample_hash(record.domain, entries.copied())
 }
 
-/// What a replay repeats.
+/// The step to repeat.
 fn step(record: &Record<'_>, sample: f64) -> Step {
-    // Decisions that a shared store made have no number, and are in the order of time.
+    // Decisions of a shared store have no number, and are in the order of time.
     let place = (record.number > 0).then_some(Place {
         run: THIS_PROCESS,
         number: record.number,

@@ -1,4 +1,4 @@
-//! The record of decisions of a service, and the reading of what callers send.
+//! The record of decisions of a service, and the reading of logs from callers.
 
 use super::{LOG_BYTES_MAX, Recorder, RecorderStatus, WhatIfError, decompressed, documents, log_steps};
 use crate::control::Live;
@@ -31,7 +31,7 @@ descriptors:
     rate_limit: { algorithm: concurrency, requests_in_flight: 1, max_hold: 1h, max_wait: 0s }
 ";
 
-/// A clock that can be set back: a thread may decide after another one that read a later time.
+/// A clock that can be set back: a thread may decide after another thread that read a later time.
 struct SetClock(AtomicU64);
 
 impl SetClock {
@@ -46,7 +46,7 @@ impl Clock for SetClock {
     }
 }
 
-/// A service whose decisions are observed, and its clock.
+/// A service with observed decisions, and its clock.
 struct Shop {
     service: RateLimitService,
     limiter: Arc<Limiter>,
@@ -80,7 +80,7 @@ impl Shop {
         }
     }
 
-    /// Sends a request in flight of a job, whose client resets the call if it is admitted; returns whether it was.
+    /// Sends a request in flight of a job. If it is admitted, its client resets the call. Returns whether it was admitted.
     fn send_and_reset(&self, job: &str) -> bool {
         let mut request = Request::new("shop");
         let entries = [Entry { key: "job", value: job }].into_iter().collect();
@@ -176,7 +176,7 @@ fn calls_that_clients_reset_are_recorded_and_end_in_a_replay() {
     assert_eq!((report.requests, report.proposed.admitted, report.responses_changed), (4, 4, 0));
 }
 
-/// Two threads read the time in one order and decide in the other: by their times, another request would be denied.
+/// Two threads read the time in one order and decide in the other. In the order of their times, another request would be denied.
 #[test]
 fn recorded_decisions_are_replayed_in_the_order_of_their_numbers() {
     let shop = Shop::new();
@@ -191,7 +191,7 @@ fn recorded_decisions_are_replayed_in_the_order_of_their_numbers() {
     assert_eq!((replayed(events).responses_changed, replayed(without_numbers).newly_denied), (0, 1));
 }
 
-/// The numbers cost an atomic addition on a cache line that all threads share.
+/// Numbers cost an atomic addition on a cache line that all threads share.
 #[test]
 fn decisions_are_numbered_only_while_they_are_recorded() {
     let shop = Shop::new();
@@ -297,7 +297,7 @@ fn resets_of_a_log_are_steps_and_its_rules_are_not() {
     assert_eq!(counts.bad, 0);
 }
 
-/// Ten million lines that are no decisions were read for 40 seconds.
+/// Ten million lines without decisions were read for 40 seconds.
 #[test]
 fn reading_a_log_ends_with_the_time() {
     let log = b"{}\n".repeat(100_000);

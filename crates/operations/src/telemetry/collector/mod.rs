@@ -1,5 +1,4 @@
-//! The collector of OpenTelemetry that traces and metrics are exported to: its variables, connections, and the attributes of this
-//! process.
+//! The OpenTelemetry collector to which traces and metrics are exported: its variables, connections, and the attributes of this process.
 
 mod variables;
 
@@ -19,7 +18,7 @@ pub(super) type AnyError = Box<dyn Error + Send + Sync>;
 /// Connects to collectors by HTTP.
 pub(super) type Connector = HttpsConnector<HttpConnector>;
 
-/// TLS of a connection by gRPC. Without a file of authorities, those of the machine are trusted.
+/// TLS of a connection by gRPC. Without a file of authorities, the machine's authorities are trusted.
 pub(super) fn grpc_tls(TlsClient { ca, cert_and_key, .. }: &TlsClient) -> Result<ClientTlsConfig, AnyError> {
     let read = |path: &Path| {
         read_pem(path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
@@ -35,7 +34,7 @@ pub(super) fn grpc_tls(TlsClient { ca, cert_and_key, .. }: &TlsClient) -> Result
     Ok(config)
 }
 
-/// Connects by HTTP with the TLS of an endpoint with `https`, or without.
+/// Connects by HTTP, with TLS if the endpoint is `https`.
 pub(super) fn connector(tls: Option<&TlsClient>) -> Result<Connector, AnyError> {
     let config = match tls {
         Some(tls) => tls.config_or_system_authorities()?,
@@ -44,11 +43,11 @@ pub(super) fn connector(tls: Option<&TlsClient>) -> Result<Connector, AnyError> 
     Ok(HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().build())
 }
 
-/// The id of this process, the same for traces and metrics: a random UUID.
+/// The id of this process: a random UUID, the same for traces and metrics.
 fn instance_id() -> &'static str {
     static ID: OnceLock<String> = OnceLock::new();
     ID.get_or_init(|| {
-        // Without randomness the id is not unique, which no decision depends on.
+        // Without randomness the id may not be unique. No decision depends on it.
         let random = || getrandom::u64().unwrap_or_default();
         let (high, low) = (random() & !0xf000 | 0x4000, random() >> 2 | 1 << 63);
         let [first, second, third] = [high >> 32, high >> 16 & 0xffff, high & 0xffff];
@@ -56,7 +55,7 @@ fn instance_id() -> &'static str {
     })
 }
 
-/// Attributes of the process, as OpenTelemetry's variables and its SDK state them.
+/// Attributes of the process, from OpenTelemetry's variables and its SDK.
 pub(super) fn resource(export: &Export) -> Resource {
     let mut resource = Resource::builder()
         .with_attribute(opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
@@ -74,7 +73,7 @@ pub(super) fn resource(export: &Export) -> Resource {
 mod tests {
     use super::*;
 
-    /// Backends tell the processes of a service apart by it.
+    /// Backends distinguish the processes of a service by the id.
     #[test]
     fn a_process_without_an_instance_id_has_a_random_one_that_stays() {
         let id = instance_id();

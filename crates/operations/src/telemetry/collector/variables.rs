@@ -1,5 +1,5 @@
-//! The environment variables of OpenTelemetry that all signals have: those of the exporter, for one signal or for all, and the
-//! name of the service. OpenTelemetry's crates read the others of the resource.
+//! The environment variables of OpenTelemetry that all signals share: those of the exporter, for one signal or for all, and the name of the
+//! service. OpenTelemetry's crates read the other variables of the resource.
 
 use std::{fmt, path::PathBuf};
 use tidegate_shared::without_userinfo;
@@ -35,7 +35,7 @@ pub(in crate::telemetry) enum Signal {
 }
 
 impl Signal {
-    /// The signal in names of variables.
+    /// The signal's name in variables.
     fn name(self) -> &'static str {
         match self {
             Self::Traces => "TRACES",
@@ -65,24 +65,24 @@ impl fmt::Display for Protocol {
 pub(in crate::telemetry) struct Export {
     pub(in crate::telemetry) protocol: Protocol,
     pub(in crate::telemetry) endpoint: String,
-    /// Whether the endpoint is that of this signal alone. By HTTP, that of all signals lacks the signal's path.
+    /// Whether the endpoint is only for this signal. By HTTP, the signal's path has to be appended to an endpoint for all signals.
     pub(in crate::telemetry) is_own_endpoint: bool,
-    /// Certificates of a connection with TLS, which an endpoint with `https` has.
+    /// Certificates of a connection with TLS, if the endpoint is `https`.
     pub(in crate::telemetry) tls: Option<TlsClient>,
     /// Whether the environment names the service.
     pub(in crate::telemetry) has_service_name: bool,
-    /// Whether the variables have an id of the process.
+    /// Whether the variables contain an id of the process.
     pub(in crate::telemetry) has_instance_id: bool,
 }
 
-/// The variables of one signal. An empty variable is one that is not set.
+/// The variables of one signal. An empty variable counts as not set.
 pub(in crate::telemetry) struct Environment<F> {
     variable: F,
     signal: Signal,
 }
 
 impl Export {
-    /// An error of a library, which may state the endpoint, without user and password.
+    /// The text of a library's error, which may contain the endpoint, without user and password.
     pub(in crate::telemetry) fn without_userinfo(&self, error: &dyn fmt::Display) -> String {
         error.to_string().replace(&self.endpoint, &without_userinfo(&self.endpoint))
     }

@@ -1,4 +1,4 @@
-//! Lines about what clients of quotas were assigned: limits that they enforce by themselves.
+//! Lines about assignments of clients of quotas, which enforce limits by themselves.
 
 use super::line::{Entry, Place, Run, Values, append_named, entry};
 use parking_lot::Mutex;
@@ -9,7 +9,7 @@ use std::{
 };
 use tidegate_service::{Assignment, AssignmentEvent};
 
-/// About the memory of an assignment; its texts are those of the stream.
+/// Memory of an assignment, about. Its texts are shared with the stream.
 const BYTES: usize = 128;
 
 /// Assignments whose lines are not written yet.
@@ -20,13 +20,13 @@ pub(super) struct Assignments {
 }
 
 impl Assignments {
-    /// With room for so many bytes of assignments.
+    /// Room for this many bytes of assignments.
     pub(super) fn new(bytes: usize) -> Self {
         let max = (bytes / BYTES).max(1);
         Self { unwritten: Mutex::default(), max, dropped: AtomicU64::new(0) }
     }
 
-    /// Adds one, unless there is no room.
+    /// Adds an assignment, unless there is no room.
     pub(super) fn add(&self, event: AssignmentEvent) {
         let mut unwritten = self.unwritten.lock();
         if unwritten.len() < self.max {
@@ -40,7 +40,7 @@ impl Assignments {
         std::mem::take(&mut self.unwritten.lock())
     }
 
-    /// Number of those that there was no room for.
+    /// Number of assignments for which there was no room.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -82,7 +82,7 @@ pub(super) fn assignment(
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let (kind, tokens) = match *assignment {
         Assignment::Tokens { max_tokens, tokens_per_fill, fill_interval } => {
-            // Without the nanoseconds: they are the number of the assignment.
+            // Without the nanoseconds, which are the number of the assignment.
             let fill_interval_ns = nanos(Duration::from_secs(fill_interval.as_secs()));
             ("tokens", Some(Tokens { max_tokens, tokens_per_fill, fill_interval_ns }))
         }

@@ -1,4 +1,4 @@
-//! Lines about changes that decisions depend on: rules put in force, counters removed by operators, and calls that clients reset.
+//! Lines about changes on which decisions depend: rules put in force, counters removed by operators, and calls reset by clients.
 
 use super::{
     line::{Entry, Hex, Place, Run, Values, append_named, entry, ticket},
@@ -49,13 +49,13 @@ impl From<RulesInForce<'_>> for RulesRecord {
 pub struct ResetRecord {
     /// See [`Removed::number`](tidegate_core::store::Removed::number).
     pub number: u64,
-    /// Number of the rules by which counters were found.
+    /// Number of the rules with which the counters were found.
     pub generation: u64,
     /// Nanoseconds since the Unix epoch.
     pub time: u64,
     /// The domain.
     pub domain: String,
-    /// The path of the rule whose counters were removed; empty for those of the descriptors, or of the domain.
+    /// The path of the rule whose counters were removed. Empty if they are those of the descriptors, or of the domain.
     pub rule: String,
     /// Keys and values of the descriptors whose counters were removed.
     pub descriptors: Vec<Vec<(String, String)>>,
@@ -100,10 +100,10 @@ struct Cancelled<'r> {
     ticket_hash: Option<Hex<16>>,
 }
 
-/// Texts that the file being written contains, by hash: each is written once.
+/// Hashes of the texts in the current file. Each text is written once.
 pub(super) type WrittenTexts = HashSet<[u8; 32]>;
 
-/// Appends the line of rules that were put in force. Texts in `written` are left out, those that the line contains are added.
+/// Appends the line of rules that were put in force. Leaves out texts in `written`, and adds the texts in the line to it.
 pub(super) fn rules(
     record: &RulesRecord,
     (limiter, values, how): (&Limiter, &Values<'_>, RulesText),

@@ -10,20 +10,20 @@ use tidegate_core::{
     rules::{Redaction, RuleSet},
 };
 
-/// The version of the format. A change that a reader of the former version would misread raises it.
+/// The version of the format. It is raised by a change that a reader of the former version would misread.
 pub(super) const VERSION: u32 = 2;
 
-/// How values are redacted.
+/// The redaction of values.
 pub(super) struct Values<'s> {
     /// None before any rules are in force.
     pub(crate) rules: Option<&'s RuleSet>,
-    /// For keys without a declaration.
+    /// Redaction of keys without a declaration.
     pub(crate) default: Redaction,
     /// The secret of the hashes.
     pub(crate) salt: &'s [u8],
 }
 
-/// A line: what all kinds have in common, then its content.
+/// A line: the fields of all kinds, then its content.
 #[derive(Serialize)]
 struct Line<C> {
     v: u32,
@@ -38,12 +38,12 @@ struct Line<C> {
     content: C,
 }
 
-/// Where a line stands among those of its process.
+/// The place of a line among those of its process.
 #[derive(Clone, Copy)]
 pub(super) enum Place {
-    /// Decisions without a number, and what is no part of their order.
+    /// No place: decisions without a number, and lines outside their order.
     None,
-    /// The process alone.
+    /// Only the process.
     Run(Run),
     /// The process, the number, and the generation of the rules.
     Numbered(Run, u64, u64),
@@ -124,7 +124,7 @@ impl Serialize for Time {
 }
 
 impl Time {
-    /// Of each of ten thousand lines a second, the time would otherwise be the most expensive part.
+    /// The text is made here: with ten thousand lines a second, the time would otherwise be the most expensive part of a line.
     fn text(&self) -> [u8; 30] {
         let Self(nanos) = *self;
         let (seconds, fraction) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
@@ -165,11 +165,11 @@ impl<const N: usize> Serialize for Hex<N> {
     }
 }
 
-/// The process that writes the log, as a random number.
+/// The process that writes the log, by a random number.
 pub(super) type Run = Hex<8>;
 
 impl Place {
-    /// The place of a record, which the process has written.
+    /// The place of a record of this process.
     pub(super) fn of(record: &Record<'_>, run: Run) -> Self {
         match record.number {
             0 => Self::None,
@@ -183,7 +183,7 @@ impl<'s> Values<'s> {
     pub(super) fn of_domain(&self, domain: &str) -> impl Fn(&str) -> Redaction + use<'s> {
         let (domain, default) = (self.rules.and_then(|rules| rules.domain(domain)), self.default);
         move |key| {
-            // As a value of the other key, since it is the same text.
+            // Redacted as a value of the other key, since it is the same text.
             let key = if key == RENEWAL_KEY { TICKET_KEY } else { key };
             domain.and_then(|domain| domain.redaction(key)).unwrap_or(default)
         }
@@ -211,7 +211,7 @@ pub(crate) fn decision(record: &Record<'_>, values: &Values<'_>, run: Run, out: 
             give_back,
             own_limit: of.own_limit.map(|(requests, unit)| OwnLimit { requests, unit: unit.name() }),
             code: of.code,
-            // The path of a rule contains values of the rule file, which are those of the request.
+            // The path of a rule contains values from the rule file, which are those of the request.
             limit: limit.map(|limit| LimitLine {
                 rule: if of.entries.iter().all(|(key, _)| shown(key)) { limit.rule } else { "" },
                 ..self::limit(limit)
@@ -239,7 +239,7 @@ pub(crate) fn decision(record: &Record<'_>, values: &Values<'_>, run: Run, out: 
     append(record.received, Place::of(record, run), decision, out);
 }
 
-/// The ticket of a record and its hash, of which one is written: as the value of the entry of its end.
+/// The ticket of a record and its hash. Only one is written, as the value of the entry of its end is.
 pub(super) fn ticket<'r>(record: &Record<'r>, values: &Values<'_>) -> (Option<&'r str>, Option<Hex<16>>) {
     if record.ticket.is_empty() {
         return (None, None);
@@ -249,7 +249,7 @@ pub(super) fn ticket<'r>(record: &Record<'r>, values: &Values<'_>) -> (Option<&'
     (value, value_hash)
 }
 
-/// Appends a line that states how many decisions before it are missing.
+/// Appends a line with the number of missing decisions before it.
 pub(crate) fn dropped(count: u64, now: u64, out: &mut Vec<u8>) {
     append_named(now, Place::None, ("dropped", count), out);
 }
@@ -284,7 +284,7 @@ pub(super) fn entry<'r>(key: &'r str, value: &'r str, redaction: Redaction, salt
     Entry { key, value, value_hash }
 }
 
-/// The hash of a value in hexadecimal, as lines have it.
+/// The hexadecimal hash of a value, as in lines.
 pub(crate) fn value_hash(salt: &[u8], value: &str) -> String {
     hash(salt, value).to_string()
 }
@@ -301,7 +301,7 @@ fn limit<'r>(limit: &LimitRecord<'r>) -> LimitLine<'r> {
     LimitLine { name: limit.name, rule: limit.rule, requests: limit.requests, window_ns: limit.window }
 }
 
-/// None for never.
+/// None means never.
 fn nanos(reset: Reset) -> Option<u64> {
     match reset {
         Reset::After(wait) => u64::try_from(wait.as_nanos()).ok(),

@@ -2,10 +2,10 @@
 //!
 //! Invariants:
 //!
-//! - A decision never waits for the log. What the queue cannot hold, or the target does not take, is dropped and counted,
-//!   and the log contains the number.
+//! - A decision never waits for the log. Decisions that do not fit into the queue, or that the target does not accept, are dropped and
+//!   counted, and the log contains their number.
 //! - Values that the rules redact are in memory only until their line is written.
-//! - Lines contain the rules by which decisions were made, so that `replay/` can make them again.
+//! - Lines contain the rules that decided, so that `replay/` can repeat the decisions.
 
 mod assignments;
 mod changes;
@@ -55,7 +55,7 @@ use tidegate_service::{AssignmentEvent, Cancellation, DecisionReader, Event};
 use tidegate_threads::{BackgroundThread, Priority};
 use writer::{Failures, Writer};
 
-/// Time that the last lines have at the end of the process.
+/// Time for the last lines at the end of the process.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Settings of the log.
@@ -71,7 +71,7 @@ pub struct DecisionLogSettings {
     pub rotation: Rotation,
     /// Capacity of the queue, for each worker.
     pub queue_bytes: usize,
-    /// How values are written whose key no rule declares a redaction for.
+    /// Redaction of values whose key has no declaration in a rule.
     pub values: Redaction,
     /// The secret of the hashes of values.
     pub salt: Vec<u8>,
@@ -140,7 +140,7 @@ impl DecisionLog {
         Ok(Self(shared))
     }
 
-    /// Redacts by the rules of this limiter from now on; called before the first decision.
+    /// Redacts by the rules of this limiter from now on. Called before the first decision.
     pub fn set_limiter(&self, limiter: &Arc<Limiter>) {
         let _ = self.0.limiter.set(Arc::clone(limiter));
     }
@@ -155,13 +155,13 @@ impl DecisionLog {
         self.0.resets.lock().push(record);
     }
 
-    /// Opens the target again, for a file that was renamed.
+    /// Reopens the target, for a file that was renamed.
     pub fn reopen(&self) {
         self.0.reopen.store(true, Ordering::Relaxed);
         self.0.wake_writer();
     }
 
-    /// Writes what is queued and ends the thread; gives up on a target that takes nothing.
+    /// Writes what is queued and ends the thread. Gives up if the target accepts nothing.
     pub fn finish(&self) {
         self.0.stop.store(true, Ordering::Relaxed);
         self.0.wake_writer();
@@ -176,12 +176,12 @@ impl DecisionLog {
         self.0.written.load(Ordering::Relaxed)
     }
 
-    /// Decisions and assignments that there was no room for.
+    /// Decisions and assignments for which there was no room.
     pub fn dropped(&self) -> u64 {
         self.0.dropped()
     }
 
-    /// Lines that the target did not take.
+    /// Lines that the target did not accept.
     pub fn failed(&self) -> u64 {
         self.0.failed.load(Ordering::Relaxed)
     }

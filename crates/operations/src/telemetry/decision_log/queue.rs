@@ -1,7 +1,7 @@
-//! The queue between the threads that decide and the thread that writes.
+//! The queue between the deciding threads and the writing thread.
 //!
-//! Each thread appends to a lane of its own, which has a fixed capacity. A record that does not fit is dropped and
-//! counted: a decision never waits for the writer, and allocates only a lane's memory, once.
+//! Each thread appends to its own lane, which has a fixed capacity. A record that does not fit is dropped and counted. A decision never
+//! waits for the writer, and only allocates the memory of a lane, once.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +10,13 @@ use tidegate_counts::{PerThread, ThreadIndex};
 /// Records of all threads.
 pub(crate) struct Queue {
     lanes: PerThread<Lane>,
-    /// Bytes in each of the two halves of a lane.
+    /// Bytes of each half of a lane.
     half_bytes: usize,
 }
 
 #[derive(Default)]
 struct Lane {
-    /// The writer exchanges one half at a time, so that the other is free meanwhile.
+    /// The writer exchanges one half at a time, and the other stays free.
     halves: [Mutex<Vec<u8>>; 2],
     dropped: AtomicU64,
 }
@@ -26,7 +26,7 @@ struct Lane {
 pub(crate) enum Appended {
     /// The lane has room for more.
     Stored,
-    /// Half of the capacity is used now: the writer should take it.
+    /// Half of the capacity is used: the writer should take it.
     HalfFull,
     /// There was no room.
     Dropped,
@@ -40,7 +40,7 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// A queue whose lanes have this capacity.
+    /// A queue with lanes of this capacity.
     pub(crate) fn new(lane_bytes: usize) -> Self {
         Self { lanes: PerThread::default(), half_bytes: (lane_bytes / 2).max(1) }
     }
@@ -48,7 +48,7 @@ impl Queue {
     /// Appends a record of at most `bytes_max` bytes to this thread's lane.
     pub(crate) fn append(&self, bytes_max: usize, encode: impl FnOnce(&mut Vec<u8>)) -> Appended {
         let lane = self.lanes.of(ThreadIndex::current());
-        // Each half twice: the writer holds one at a time, and may pass from the first to the second in between.
+        // Tries each half twice: the writer holds one at a time, and may move from the first to the second in between.
         for half in lane.halves.iter().chain(&lane.halves) {
             let Some(mut half) = half.try_lock() else { continue };
             if half.capacity() < self.half_bytes {
@@ -68,7 +68,7 @@ impl Queue {
         Appended::Dropped
     }
 
-    /// Moves what was appended to `taken`, whose former buffers are reused for the lanes.
+    /// Moves the appended records to `taken`, and reuses its former buffers for the lanes.
     pub(crate) fn take(&self, taken: &mut Vec<Vec<u8>>) {
         let mut free = std::mem::take(taken);
         for half in self.lanes.iter().flat_map(|lane| &lane.halves) {

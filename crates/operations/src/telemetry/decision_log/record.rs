@@ -1,30 +1,29 @@
-//! A decision as bytes, on its way from the thread that decided to the thread that writes: encoded without allocation,
-//! decoded without copies.
+//! A decision as bytes, passed from the deciding thread to the writing thread. Encoded without allocation, decoded without copies.
 //!
-//! The bytes never leave the process. All numbers are in native order; a text is preceded by its length.
+//! The bytes never leave the process. All numbers are in native order. A text is preceded by its length.
 
 use std::num::NonZeroU64;
 use tidegate_core::limit::{BanPhase, Code, DenialCause, Hits, Reset, Status, Unit};
 use tidegate_service::{Cancellation, Event, TraceContext};
 
-/// The part of a record of constant size, and of each descriptor, entry and text, is below this number of bytes.
+/// Upper bound of the bytes of a record's fixed part, and of a descriptor, an entry or a text without its content.
 const FIXED_BYTES: usize = 96;
 
-/// A decision; without descriptors, the end of an admitted request whose client reset the call.
+/// A decision. Without descriptors, it is the end of an admitted request whose client reset the call.
 #[derive(PartialEq, Debug)]
 pub(crate) struct Record<'b> {
     /// See [`Decision::number`](tidegate_core::limit::Decision::number).
     pub(crate) number: u64,
-    /// Number of the rules by which it was decided.
+    /// Number of the rules that decided it.
     pub(crate) generation: u64,
-    /// Whether the hits were used already: see [`Request::is_report`](tidegate_core::limit::Request::is_report).
+    /// Whether the hits were already used: see [`Request::is_report`](tidegate_core::limit::Request::is_report).
     pub(crate) is_report: bool,
     /// Nanoseconds since the Unix epoch.
     pub(crate) received: u64,
     /// Nanoseconds from receipt to the response.
     pub(crate) latency: u64,
     pub(crate) code: Code,
-    /// The rate at which decisions like this one are logged.
+    /// The rate at which such decisions are logged.
     pub(crate) sample: f64,
     pub(crate) trace: Option<TraceContext>,
     pub(crate) peer: &'b str,
@@ -43,7 +42,7 @@ pub(crate) struct DescriptorRecord<'b> {
     pub(crate) own_limit: Option<(u32, Unit)>,
     pub(crate) code: Code,
     pub(crate) ban: BanPhase,
-    /// Why it was denied, if not by its limit.
+    /// The cause of its denial, if not its limit.
     pub(crate) cause: Option<DenialCause>,
     pub(crate) remaining: u32,
     pub(crate) reset: Option<Reset>,
@@ -95,7 +94,7 @@ fn ticket<'e>(event: &'e Event<'_, '_, '_>) -> &'e str {
     event.decision.slot.as_ref().map_or("", |slot| &slot.ticket)
 }
 
-/// Appends the record of an event with this number, preceded by its length.
+/// Appends the record of an event with this number. Its length precedes it.
 pub(crate) fn encode(event: &Event<'_, '_, '_>, number: u64, sample: f64, out: &mut Vec<u8>) {
     let start = begin(out, (number, event.generation, event.request.is_report()));
     u64(event.received.as_nanos(), out);
@@ -140,7 +139,7 @@ pub(crate) fn encode(event: &Event<'_, '_, '_>, number: u64, sample: f64, out: &
     end(start, out);
 }
 
-/// Appends the record of a cancellation, preceded by its length.
+/// Appends the record of a cancellation. Its length precedes it.
 pub(crate) fn encode_cancellation(cancellation: &Cancellation<'_>, out: &mut Vec<u8>) {
     let Cancellation { domain, ticket, at, number, generation } = *cancellation;
     let start = begin(out, (number, generation, false));
@@ -148,7 +147,7 @@ pub(crate) fn encode_cancellation(cancellation: &Cancellation<'_>, out: &mut Vec
     u64(0, out);
     out.push(code(Code::Ok));
     u64(1.0_f64.to_bits(), out);
-    // No trace and no peer.
+    // It has no trace and no peer.
     out.push(0);
     text("", out);
     text(domain, out);
@@ -157,10 +156,10 @@ pub(crate) fn encode_cancellation(cancellation: &Cancellation<'_>, out: &mut Vec
     end(start, out);
 }
 
-/// Begins a record; returns its place.
+/// Begins a record. Returns its position.
 fn begin(out: &mut Vec<u8>, (number, generation, is_report): (u64, u64, bool)) -> usize {
     let start = out.len();
-    // The length.
+    // Room for the length.
     u32(0, out);
     u64(number, out);
     u64(generation, out);
@@ -229,12 +228,12 @@ fn code(code: Code) -> u8 {
 impl Record<'_> {
     /// Whether it is the end of an admitted request whose client reset the call.
     pub(crate) fn is_cancellation(&self) -> bool {
-        // A request has descriptors.
+        // Every request has descriptors.
         self.descriptors.is_empty()
     }
 }
 
-/// The records that were appended to a buffer.
+/// The records in a buffer.
 pub(crate) fn decode_all(bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
     let mut rest = Reader(bytes);
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! The state that decisions share with the thread that writes.
+//! The state that deciding threads share with the writing thread.
 
 use super::{
     assignments::Assignments,
@@ -19,8 +19,7 @@ use tidegate_core::{limit::Request, limiter::Limiter};
 use tidegate_service::sampled_values;
 use tidegate_threads::BackgroundThread;
 
-/// The share of requests that is logged, chosen by their domain and values: of one client's requests all are logged, or
-/// none.
+/// The share of requests that is logged. It is chosen by their domain and values, so that all requests of a client are logged, or none.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SampleRate(pub(super) f64);
 
@@ -40,12 +39,12 @@ impl SampleRate {
 
     /// Whether a request with this hash is logged.
     pub(super) fn takes(self, hash: u64) -> bool {
-        // 53 bits are what a double holds exactly.
+        // A double holds 53 bits exactly.
         ((hash >> 11) as f64) < self.0 * (1_u64 << 53) as f64
     }
 }
 
-/// A hash of the domain and of the values of entries, the same in every process of one version.
+/// A hash of the domain and of the values of entries. It is the same in every process of a version.
 #[inline]
 pub(crate) fn sample_hash<'t>(
     domain: &str,
@@ -58,7 +57,7 @@ pub(crate) fn sample_hash<'t>(
     hasher.finish()
 }
 
-/// That of a request.
+/// The hash of a request.
 #[inline]
 pub(crate) fn sample_hash_of(request: &Request<'_>) -> u64 {
     let entries = request.descriptors().iter().flat_map(|descriptor| &descriptor.entries);
@@ -69,30 +68,31 @@ pub(super) struct Shared {
     pub(super) queue: Queue,
     pub(super) sample: SampleRate,
     pub(super) sample_denials: SampleRate,
-    /// Whose rules redact.
+    /// The limiter whose rules redact.
     pub(super) limiter: OnceLock<Arc<Limiter>>,
     pub(super) writer: OnceLock<Thread>,
-    /// Rules that were put in force, and whose line is not written yet.
+    /// Rules that were put in force and are not written yet.
     pub(super) rules: Lock<Vec<RulesRecord>>,
-    /// Likewise for removed counters.
+    /// Removed counters that are not written yet.
     pub(super) resets: Lock<Vec<ResetRecord>>,
-    /// Likewise for assignments of quotas.
+    /// Assignments of quotas that are not written yet.
     pub(super) assignments: Assignments,
     pub(super) reopen: AtomicBool,
     pub(super) stop: AtomicBool,
-    /// Ends when everything is written.
+    /// The writing thread. It ends when everything is written.
     pub(super) thread: Lock<Option<BackgroundThread>>,
     pub(super) written: AtomicU64,
     pub(super) failed: AtomicU64,
 }
 
 impl Shared {
-    /// Lines that there was no room for.
+    /// Lines for which there was no room.
     pub(super) fn dropped(&self) -> u64 {
         self.queue.dropped() + self.assignments.dropped()
     }
 
-    /// The number of an event, which takes one now if it has none: a shared store made it, or a queue released it, and it changed no counter.
+    /// The number of an event. If it has none, it takes one now: a shared store made the decision, or a queue released it, and it changed
+    /// no counter.
     pub(super) fn number(&self, number: u64) -> u64 {
         match number {
             0 => self.limiter.get().map_or(0, |limiter| limiter.store().next_number()),

@@ -1,6 +1,6 @@
-//! The places where lines are written: a file, standard output or a Unix socket.
+//! The targets of lines: a file, standard output or a Unix socket.
 //!
-//! Whatever fails, a reader finds whole lines, except that the last one may be cut off where the process was killed.
+//! After any failure, a reader finds complete lines. Only the last line may be cut off, if the process was killed.
 
 use super::target::Target;
 use std::{
@@ -14,15 +14,15 @@ use std::{
     time::Duration,
 };
 
-/// Time that a socket's reader has to take bytes.
+/// Time in which a socket's reader has to accept bytes.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Rotation of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rotation {
-    /// Bytes at which a file is renamed to PATH.1; none to let it grow.
+    /// Bytes at which a file is renamed to PATH.1. None to let it grow.
     pub bytes_max: Option<u64>,
-    /// Renamed files that are kept.
+    /// Number of renamed files that are kept.
     pub files_kept: u32,
 }
 
@@ -34,7 +34,7 @@ pub(super) enum Sink {
 }
 
 impl Sink {
-    /// Opens the target. A socket's reader may appear later.
+    /// Opens the target. A socket's reader may connect later.
     pub(super) fn open(target: &Target, rotation: Rotation) -> io::Result<Self> {
         match target {
             Target::File(path) => LogFile::open(path.clone(), rotation).map(Self::File),
@@ -43,8 +43,7 @@ impl Sink {
         }
     }
 
-    /// Makes the target ready for so many bytes; whether it is another file or connection than before. To be called before
-    /// each write.
+    /// Makes the target ready for `bytes`. Returns whether it is another file or connection than before. Call it before each write.
     pub(super) fn prepare(&mut self, bytes: usize) -> io::Result<bool> {
         match self {
             Self::File(file) => file.prepare(bytes),
@@ -57,7 +56,7 @@ impl Sink {
         }
     }
 
-    /// Writes whole lines, all of them unless it fails.
+    /// Writes complete lines: all of them, or an error.
     pub(super) fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         match self {
             Self::File(file) => file.write(lines),
@@ -66,7 +65,7 @@ impl Sink {
                 stdout.write_all(lines).and_then(|()| stdout.flush())
             }
             Self::Socket { stream, .. } => {
-                // A connection on which a line was cut off is not used again.
+                // A connection with an incomplete line is not used again.
                 let mut open = stream.take().ok_or(io::ErrorKind::NotConnected)?;
                 open.write_all(lines)?;
                 *stream = Some(open);
@@ -75,7 +74,7 @@ impl Sink {
         }
     }
 
-    /// Opens a file by its path again, which another process may have renamed; connects to a socket again.
+    /// Reopens a file by its path, as another process may have renamed it. Reconnects to a socket.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         match self {
             Self::File(file) => file.reopen(),
@@ -94,14 +93,14 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// A file that lines are appended to.
+/// A file to which lines are appended.
 pub(super) struct LogFile {
     path: PathBuf,
     rotation: Rotation,
     file: File,
-    /// Bytes of whole lines.
+    /// Bytes of complete lines.
     bytes: u64,
-    /// Whether a failed write may have left a part of a line behind them.
+    /// Whether a failed write may have left an incomplete line after them.
     has_remnant: bool,
     /// Whether nothing was written to this file since it was opened.
     is_new: bool,
@@ -126,7 +125,7 @@ impl LogFile {
 
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all(lines) {
-            // A full disk takes a part. Shortening a file needs no space.
+            // A full disk accepts part of a write. Truncating a file needs no space.
             self.has_remnant = self.file.set_len(self.bytes).is_err();
             return Err(error);
         }
@@ -166,14 +165,14 @@ fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// The file and its length, at the end of a line: a part of a line that a killed process left gets a newline, so that it
-/// does not spoil the line after it.
+/// The file and its length, at the end of a line. If a killed process left an incomplete line, it gets a newline, so that it does not spoil
+/// the next line.
 fn open_file(path: &Path) -> io::Result<(File, u64)> {
     let options = OpenOptions::new().read(true).append(true).create(true).mode(0o640).clone();
     let mut file = options.open(path)?;
     let metadata = file.metadata()?;
     if metadata.file_type().is_fifo() {
-        // Without a reader it takes no more after its first kilobytes.
+        // Without a reader, a pipe accepts only some kilobytes.
         return Err(io::Error::other("is a pipe; write - for standard output, or unix:PATH for a socket"));
     }
     // Devices, such as /dev/null, have no last byte.

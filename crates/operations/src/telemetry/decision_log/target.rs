@@ -1,15 +1,15 @@
-//! Where lines are written.
+//! The target of lines.
 
 use std::{fmt, path::PathBuf};
 
-/// Where lines are written.
+/// The target of lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// Appended to this file.
+    /// This file, to which lines are appended.
     File(PathBuf),
     /// Standard output.
     Stdout,
-    /// A Unix stream socket that a log collector listens on.
+    /// A Unix stream socket on which a log collector listens.
     Socket(PathBuf),
 }
 

@@ -1,4 +1,4 @@
-//! The thread of the log: makes lines of what was decided and changed, in the order of its numbers, and writes them.
+//! The thread of the log: makes lines of decisions and changes, in the order of their numbers, and writes them.
 
 use super::{
     assignments,
@@ -31,29 +31,29 @@ pub(super) struct Writer {
     pub(super) salt: Vec<u8>,
     pub(super) rules_text: RulesText,
     pub(super) run: Run,
-    /// Dropped decisions that the log states.
+    /// Number of dropped decisions that the log contains.
     pub(super) dropped_stated: u64,
-    /// The rules of the lines that follow; none before the first.
+    /// The rules of the following lines. None before the first rules.
     pub(super) in_force: Option<RulesRecord>,
-    /// Whether the target lacks their line: each file has it before its first decision.
+    /// Whether the target lacks the line of these rules: each file has it before its first decision.
     pub(super) needs_rules: bool,
     pub(super) written_texts: WrittenTexts,
     pub(super) failures: Failures,
 }
 
-/// Which writes that failed the server's log states: one a minute, as a collector that is down fails all of them, and a collector that
-/// takes a part of the lines some.
+/// Decides which failed writes appear in the server's log: at most one a minute. If a collector is down, all writes fail. If it accepts
+/// only some lines, some writes do.
 #[derive(Default)]
 pub(super) struct Failures {
     stated: Option<Timestamp>,
-    /// Whether the end of the stated failure is not stated yet.
+    /// Whether the end of the logged failure is not logged yet.
     is_open: bool,
 }
 
 impl Failures {
     const INTERVAL: Duration = Duration::from_secs(60);
 
-    /// Whether a write that failed is to be stated.
+    /// Whether to log a failed write.
     fn begin(&mut self, now: Timestamp) -> bool {
         let is_due = self.stated.is_none_or(|stated| now.since(stated) >= Self::INTERVAL);
         if is_due {
@@ -62,13 +62,13 @@ impl Failures {
         is_due
     }
 
-    /// Whether a write that succeeded is to be stated.
+    /// Whether to log a successful write.
     fn end(&mut self) -> bool {
         std::mem::take(&mut self.is_open)
     }
 }
 
-/// A line to be written.
+/// A line to write.
 enum Item<'b> {
     Record(Record<'b>),
     Reset(ResetRecord),
@@ -76,7 +76,7 @@ enum Item<'b> {
 }
 
 impl Item<'_> {
-    /// Decisions that are not numbered, and assignments, are in the order of time.
+    /// Decisions without a number, and assignments, are in the order of time.
     fn order(&self) -> (u64, u64) {
         match self {
             Self::Record(record) => (record.number, record.received),
@@ -90,7 +90,7 @@ impl Writer {
     pub(super) fn run(mut self) {
         let mut taken = Vec::new();
         loop {
-            // Read before the queue is taken: what was appended before the stop is written.
+            // Read before the queue is taken, so that everything appended before the stop is written.
             let is_last = self.shared.stop.load(Ordering::Relaxed);
             if self.shared.reopen.swap(false, Ordering::Relaxed) {
                 match self.sink.reopen() {
@@ -101,7 +101,7 @@ impl Writer {
                 }
             }
             self.shared.queue.take(&mut taken);
-            // After the queue: the rules of each decision in it were announced before it was made.
+            // After the queue: the rules of each decision in it were announced before the decision.
             let announced = std::mem::take(&mut *self.shared.rules.lock());
             let resets = std::mem::take(&mut *self.shared.resets.lock());
             let is_idle = taken.is_empty();
@@ -117,8 +117,8 @@ impl Writer {
         }
     }
 
-    /// Writes rules that were put in force, then decisions, cancellations, resets and assignments in
-    /// their order, then how many lines were dropped.
+    /// Writes rules that were put in force, then decisions, cancellations, resets and assignments in their order, and then the number of
+    /// dropped lines.
     fn write<'b>(
         &mut self,
         taken: &'b [Vec<u8>],
@@ -168,7 +168,7 @@ impl Writer {
         }
     }
 
-    /// Writes whole lines, after that of the rules where the target lacks it; false if the target does not take them.
+    /// Writes complete lines, after the line of the rules if the target lacks it. False if the target does not accept them.
     fn write_lines(&mut self, lines: &mut Vec<u8>, count: &mut u64) -> bool {
         if lines.is_empty() && !self.needs_rules {
             return true;
@@ -181,7 +181,7 @@ impl Writer {
             Ok(()) if self.failures.end() => tracing::info!("the decision log is written again"),
             Ok(()) => {}
             Err(error) => {
-                // The target may have taken any part.
+                // The target may have accepted any part.
                 self.needs_rules = self.in_force.is_some();
                 self.written_texts.clear();
                 if self.failures.begin(self.clock.now()) {

@@ -1,4 +1,4 @@
-//! Metrics of connections and streams, and of requests that were refused.
+//! Metrics of connections and streams, and of refused requests.
 
 use super::{
     page::{Page, write_counts},

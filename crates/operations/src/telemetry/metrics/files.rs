@@ -1,4 +1,4 @@
-//! Metrics of files that the server reads again while it runs. Those of rules have series of their own.
+//! Metrics of files that the server reads again while it runs. Rule files have their own series.
 
 use super::{page::Page, sink::Kind};
 use std::{fmt, sync::Arc};

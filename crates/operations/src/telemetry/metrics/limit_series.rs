@@ -1,5 +1,5 @@
-//! The series of limits, as a page of metrics needs them: made once for each rule set in force, since ten thousand of them are read
-//! at each scrape.
+//! The series of limits for a page of metrics. They are made once for each rule set in force, since each scrape may read ten thousand of
+//! them.
 
 use super::{sink::LimitLabels, text::push_limit_labels};
 use std::{
@@ -11,14 +11,14 @@ use tidegate_core::{
     rules::{LimitName, RuleSet},
 };
 
-/// The `limit` of the series that limits beyond the bound share.
+/// The `limit` of the series that all limits beyond the bound share.
 const OTHER_LIMIT: &str = "other";
 
-/// The series of one rule set, those of former rules that still have their slots among them.
+/// The series of one rule set, including series of former rules that still have their slots.
 pub(super) struct LimitSeries {
-    /// By identity.
+    /// Series by identity.
     series: Vec<Series>,
-    /// The labels of all of them, one after the other.
+    /// The labels of all series, one after the other.
     labels: String,
 }
 
@@ -27,9 +27,9 @@ pub(super) struct Series {
     pub(super) id: SeriesId,
     /// The limit, if it is one of the rules in force.
     pub(super) in_force: Option<InForce>,
-    /// End of its labels in the text of all; they start where those of the series before it end.
+    /// End of its labels in `labels`. They start at the end of the labels before.
     labels_end: usize,
-    // The texts and not the `LimitName`: its references keep the slot.
+    // The texts instead of the `LimitName`, as a reference to that keeps the slot.
     domain: Arc<str>,
     limit: Arc<str>,
 }
@@ -47,7 +47,7 @@ impl LimitSeries {
     fn new(rules: &RuleSet) -> Self {
         let mut in_force: HashMap<SeriesId, InForce> = HashMap::new();
         for (_, limit) in rules.rule_limits().filter(|(_, limit)| limit.series != SeriesId::OTHER) {
-            // Of several limits with one name, the first.
+            // If several limits have one name, the first.
             in_force.entry(limit.series).or_insert_with(|| InForce {
                 max_hits: limit.requests,
                 window_seconds: limit.window.duration().as_secs_f64(),
@@ -89,7 +89,7 @@ impl LimitSeries {
     }
 }
 
-/// The series of the rule set that was read last.
+/// The series of the last rule set that was read.
 #[derive(Default)]
 pub(super) struct LastSeries(Mutex<Option<(Weak<RuleSet>, Arc<LimitSeries>)>>);
 
@@ -97,7 +97,7 @@ impl LastSeries {
     /// The series of the rules in force.
     pub(super) fn of(&self, rules: &Arc<RuleSet>) -> Arc<LimitSeries> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // While there is a `Weak`, no other rule set has the address.
+        // While there is a `Weak`, no other rule set can have the same address.
         if let Some((of, series)) = &*last
             && std::ptr::eq(of.as_ptr(), Arc::as_ptr(rules))
         {
@@ -137,7 +137,7 @@ mod tests {
             "domain=\"d\",limit=\"with \\\"quotes\\\"\"",
             "domain=\"d\",limit=\"b\"",
         ];
-        // Those of limits that requests bring along follow.
+        // The series of limits in requests follow.
         assert_eq!(labels(&series)[..3], expected);
         let in_force: Vec<_> = series.iter().filter_map(|(series, _)| series.in_force).collect();
         let of_limits: Vec<_> = in_force.iter().map(|limit| (limit.max_hits, limit.window_seconds)).collect();

@@ -1,4 +1,4 @@
-//! Figures under the names and labels that Limitador has in Prometheus.
+//! Figures under Limitador's Prometheus names and labels.
 
 use super::{
     page::Page,
@@ -11,7 +11,7 @@ use tidegate_service::{LimitadorCalls, LimitadorCounts, LimitadorLabels, Limitad
 type Figure = fn(&LimitadorCalls) -> u64;
 
 impl Page<'_> {
-    /// The metrics of Limitador. `is_partitioned` is whether the shared store does not decide.
+    /// The metrics of Limitador. `is_partitioned`: the shared store does not decide.
     pub(super) fn limitador(&mut self, counts: &LimitadorCounts, is_partitioned: bool) -> fmt::Result {
         let sums = counts.sums();
         let families: [(_, _, Figure); 2] = [

@@ -1,7 +1,7 @@
 //! Figures of each limit, by its stable name.
 //!
-//! A limit of the rules has samples for `admitted` and `denied` from the start, so that rates are right from the first hit;
-//! all others appear once they are not zero.
+//! A limit of the rules has samples for `admitted` and `denied` from the start, so that rates are right from the first hit. All other
+//! samples appear once they are not zero.
 
 use super::{
     limit_series::{InForce, LimitSeries},
@@ -20,9 +20,9 @@ use tidegate_service::{LimitCounts, Outcome, OutcomeCounts};
 /// The figures of all series.
 struct Figures<'s> {
     series: &'s LimitSeries,
-    /// In the order of the series.
+    /// Counts in the order of the series.
     counts: Vec<OutcomeCounts>,
-    /// Values of a descriptor and their counts, by the position of the series.
+    /// Values of descriptors and their counts, by the position of the series.
     by_values: HashMap<usize, Vec<(Box<str>, OutcomeCounts)>>,
 }
 
@@ -80,8 +80,8 @@ impl Page<'_> {
         family("limit_unknown_releases", help, Kind::Counter, |of| Number::Integer(of.unknown))
     }
 
-    /// Figures of these outcomes, with and without values; a single outcome is no label. Limits in force have those that are expected of
-    /// them from the start.
+    /// Figures of these outcomes, with and without values. A single outcome has no label. Limits in force have the expected outcomes from
+    /// the start.
     fn by_outcome(
         &mut self,
         name: &str,
@@ -138,7 +138,7 @@ impl<'s> Figures<'s> {
     fn read(counts: &LimitCounts, rules: &RuleSet, series: &'s LimitSeries) -> (Self, usize) {
         let reader = counts.reader();
         let of_series = series.iter().map(|(series, _)| reader.counts(series.id)).collect();
-        // Not those of `series`: other rules may be in force by now.
+        // Not by `series`: other rules may be in force now.
         let (found, number) = counts.by_values(|id| rules.limits().has_series(id));
         let mut by_values: HashMap<usize, Vec<(Box<str>, OutcomeCounts)>> = HashMap::new();
         for ((id, values), counts) in found {

@@ -1,4 +1,4 @@
-//! The metrics, read at each request from where the figures are kept.
+//! The metrics. Each request reads the figures where they are kept.
 
 mod connections;
 mod files;
@@ -45,35 +45,35 @@ use tidegate_shared::store::{SharedStore, StoreEvent};
 use tidegate_snapshot::SnapshotCounts;
 use tidegate_transport::TlsCounts;
 
-/// Time that the export of the last metrics, and of the last spans, may take at a stop.
+/// Longest time of the export of the last metrics, and of the last spans, at a stop.
 pub const LAST_PUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Source of the figures. It exists once the counters are restored.
+/// Sources of the figures. They exist once the counters are restored.
 #[derive(Clone)]
 pub struct Sources {
     /// The figures of decisions.
     pub meters: Arc<Meters>,
     /// The counts of connections.
     pub connections: Arc<ConnectionCounts>,
-    /// Memory that the process may use, as far as it is known.
+    /// Memory that the process may use, if known.
     pub memory_max: Option<u64>,
     /// The counters.
     pub limiter: Arc<Limiter>,
     /// The rules.
     pub config: Arc<Config>,
-    /// The connection to a control plane, where rules come from one.
+    /// The connection to a control plane, if rules are from one.
     pub control_plane: Option<Arc<ControlPlaneCounts>>,
-    /// The snapshots, where there are any.
+    /// The snapshots, if there are any.
     pub snapshots: Option<Arc<SnapshotCounts>>,
     /// TLS handshakes and certificates, with the names of the ports.
     pub tls: Vec<(&'static str, Arc<TlsCounts>)>,
-    /// The last reload of the file of bearer tokens, where there is one.
+    /// The last reload of the file of bearer tokens, if there is one.
     pub token_file: Option<Arc<LastAttempt>>,
-    /// The decision log, where there is one.
+    /// The decision log, if there is one.
     pub decision_log: Option<DecisionLog>,
-    /// The store of shared counters, where there is one.
+    /// The store of shared counters, if there is one.
     pub shared_store: Option<SharedStore>,
-    /// The leases of the counters, where they are granted.
+    /// The leases of the counters, if they are granted.
     pub grants: Option<Grants>,
     /// The clients that enforce limits by themselves.
     pub quotas: Quotas,
@@ -87,12 +87,12 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// The metrics of such a server, without sources yet.
+    /// The metrics of a server of this build, without sources yet.
     pub fn new(build: Build) -> Self {
         Self { build, sources: OnceLock::new(), series: LastSeries::default() }
     }
 
-    /// Reads figures from these sources from now on. Only the first call has an effect.
+    /// Sets the sources of figures. Only the first call has an effect.
     pub fn start(&self, sources: Sources) {
         let _ = self.sources.set(sources);
     }
@@ -109,7 +109,7 @@ impl Metrics {
         self.reference().map_or(Ok(()), |figures| Page::new(sink, "ratelimit_service_").reference(&figures))
     }
 
-    /// Writes all metrics but those of the reference server; those of the process alone where there are no sources yet.
+    /// Writes all metrics except those of the reference server. Without sources, only those of the process.
     fn write_own(&self, sink: &mut dyn Sink) -> fmt::Result {
         Page::new(sink, "").process()?;
         let mut page = Page::new(sink, "tidegate_");

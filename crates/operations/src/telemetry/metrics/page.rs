@@ -4,15 +4,15 @@ use super::sink::{Family, Kind, Label, Samples, Sink, Value, WriteSamples};
 use std::fmt;
 use tidegate_counts::Counts;
 
-/// The metrics that are written to a sink.
+/// Writes metrics to a sink.
 pub(super) struct Page<'s> {
     sink: &'s mut dyn Sink,
-    /// Start of every name.
+    /// Prefix of every name.
     prefix: &'static str,
 }
 
 impl<'s> Page<'s> {
-    /// Metrics with names that start with `prefix`.
+    /// Metrics whose names start with `prefix`.
     pub(super) fn new(sink: &'s mut dyn Sink, prefix: &'static str) -> Self {
         Self { sink, prefix }
     }

@@ -1,4 +1,4 @@
-//! Figures of the process, under the names that Prometheus clients agree on. From `/proc`: there are none on other systems.
+//! Figures of the process under the usual names of Prometheus clients. They are read from `/proc`: other systems have none.
 
 use super::page::Page;
 use std::{fmt, fs};
@@ -12,7 +12,7 @@ struct Figures {
     cpu_seconds: f64,
     resident_bytes: u64,
     threads: u64,
-    /// Since the boot.
+    /// Start of the process since the boot.
     start_seconds: f64,
 }
 
@@ -47,7 +47,7 @@ impl Page<'_> {
 }
 
 fn figures(stat: &str, status: &str) -> Option<Figures> {
-    // The name of the program, in brackets, may contain anything.
+    // The name of the program, in parentheses, may contain anything.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
     let of_status = |name: &str| {

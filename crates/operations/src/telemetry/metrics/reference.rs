@@ -1,7 +1,7 @@
-//! Figures under the names and labels that the reference server has in Prometheus.
+//! Figures under the reference server's Prometheus names and labels.
 //!
-//! There, a metric of statsd with the name `ratelimit.service.rate_limit.DOMAIN.KEY.KEY….total_hits` becomes a series with the
-//! labels `domain`, `key1` and `key2`; keys beyond the second have no label.
+//! A statsd metric of the reference server, `ratelimit.service.rate_limit.DOMAIN.KEY.KEY….total_hits`, becomes a series with the labels
+//! `domain`, `key1` and `key2`. Keys after the second have no label.
 
 use super::{
     page::Page,
@@ -17,7 +17,7 @@ use tidegate_service::{DecisionEvent, Meters, ReferenceHits, Refusal};
 pub(super) struct ReferenceFigures {
     /// Hits by domain and keys, with dots between them.
     pub(super) hits: BTreeMap<Box<str>, ReferenceHits>,
-    /// Requests that are malformed, or for which there are no rules.
+    /// Requests that are malformed or have no rules.
     pub(super) errors: u64,
     /// Calls.
     pub(super) requests: u64,
@@ -41,7 +41,7 @@ impl ReferenceFigures {
         Some(Self {
             hits,
             errors,
-            // There, calls are those of gRPC.
+            // The reference server only counts gRPC calls.
             requests: calls.saturating_sub(decided(DecisionEvent::JsonCall)),
             responses: sum(admitted, &denied),
             loads: status.loads,
@@ -106,7 +106,7 @@ fn sum(mut one: HistogramSums, other: &HistogramSums) -> HistogramSums {
     one
 }
 
-/// The labels of a key; none if it has a domain only.
+/// The labels of a key. None if it only has a domain.
 fn labels(key: &str) -> Option<Labels> {
     let key = sanitized(key);
     let mut parts = key.split('.').map(str::to_owned);

@@ -9,7 +9,7 @@ pub(super) const RESPONSE_TIME: &str = "ratelimit_server.ShouldRateLimit.respons
 /// Maximum bytes of the domain and the keys in a name, so that a line fits a packet.
 const KEY_BYTES_MAX: usize = 1000;
 
-/// The counters by name. Keys that differ only in what a name cannot have share one.
+/// The counters by name. Keys share a counter if they differ only in characters that a name cannot have.
 pub(super) fn counters(figures: &ReferenceFigures) -> BTreeMap<String, u64> {
     let mut counters = BTreeMap::from([
         ("ratelimit.service.call.should_rate_limit.service_error".to_owned(), figures.errors),

@@ -42,12 +42,12 @@ impl Page<'_> {
                 let labels = [("domain", &*path.domain), ("keys", &*path.path())];
                 samples.sample(&labels, path.count.into())?;
             }
-            // From the start, so that there is a series of which alerts can see the first increase.
+            // From the start, so that there is a series whose first increase alerts can detect.
             samples.sample(&[("domain", ""), ("keys", "other")], others.into())
         })
     }
 
-    /// `lost_in_store` is the number of reservations in a shared store that have passed their deadlines.
+    /// `lost_in_store` is the number of reservations in a shared store that passed their deadlines.
     pub(super) fn counters(
         &mut self,
         limiter: &Limiter,

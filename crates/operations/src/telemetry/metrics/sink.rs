@@ -1,4 +1,4 @@
-//! The interface between the metrics and what they are written to: a text page, statsd, OTLP.
+//! The interface between the metrics and their sinks: a text page, statsd, OTLP.
 
 use smallvec::SmallVec;
 use std::fmt;
@@ -20,7 +20,7 @@ pub(super) enum Kind {
 /// Head of a metric family.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Family<'f> {
-    /// The whole name, without the suffix that counters have in texts.
+    /// The name, without the suffix that counters have in texts.
     pub(super) name: &'f str,
     pub(super) help: &'f str,
     pub(super) kind: Kind,
@@ -72,7 +72,7 @@ pub(super) trait Sink {
 pub(super) struct LimitLabels<'l> {
     pub(super) domain: &'l str,
     pub(super) limit: &'l str,
-    /// Both as a page has them: escaped, without braces.
+    /// Both labels in the form of a page: escaped, without braces.
     pub(super) text: &'l str,
 }
 
@@ -81,7 +81,7 @@ pub(super) trait Samples {
     /// Receives a sample.
     fn sample(&mut self, labels: &[Label<'_>], value: Value<'_>) -> fmt::Result;
 
-    /// Receives a sample of a limit, with labels beside those of the limit.
+    /// Receives a sample of a limit, with labels in addition to the limit's own.
     fn sample_of_limit(
         &mut self,
         LimitLabels { domain, limit, .. }: LimitLabels<'_>,

@@ -1,8 +1,7 @@
-//! Metrics pushed to a statsd server over UDP or TCP, by cadence.
+//! Metrics pushed to a statsd server over UDP or TCP. `cadence` encodes them.
 //!
-//! Counters are sent as what they have grown by since the last push, gauges as they are. Each bucket of a histogram that has
-//! grown is one value, its upper bound, with a sample rate of one over the growth. The figures of the reference server have the
-//! names that it sends.
+//! A counter is sent as its growth since the last push, a gauge as its value. For each bucket of a histogram that has grown, one value is
+//! sent: the bucket's upper bound, with a sample rate of one over the growth. The figures of the reference server have that server's names.
 
 use super::{
     LAST_PUSH_TIMEOUT, Metrics, reference_statsd,
@@ -23,13 +22,13 @@ use std::{
 use tidegate_counts::HistogramSums;
 use tidegate_threads::{BackgroundThread, Priority, StartError};
 
-/// Bytes of a packet: what fits an Ethernet frame.
+/// Bytes of a packet that fits an Ethernet frame.
 const PACKET_BYTES: usize = 1432;
 
 /// Time to connect by TCP, and for each write.
 const TCP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Start of the names that the prefix replaces.
+/// Prefix of the names that the setting replaces.
 const OWN_PREFIX: &str = "tidegate_";
 
 /// Dialect of statsd.
@@ -45,15 +44,15 @@ pub enum StatsdFormat {
 /// Settings of the push.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StatsdSettings {
-    /// Host and port; the name is resolved at each push.
+    /// Host and port. The name is resolved at each push.
     pub address: String,
     /// The dialect.
     pub format: StatsdFormat,
     /// Time between pushes.
     pub interval: Duration,
-    /// First part of every name but those of the reference server.
+    /// First part of every name, except those of the reference server.
     pub prefix: String,
-    /// Tags of every metric. In statsd, which has none, they follow each name as `.__key=value`, as the reference server writes them.
+    /// Tags of every metric. Plain statsd has no tags: they follow each name as `.__key=value`, as with the reference server.
     pub tags: Vec<(String, String)>,
     /// The transport.
     pub transport: StatsdTransport,
@@ -69,7 +68,7 @@ pub enum StatsdTransport {
 }
 
 impl StatsdSettings {
-    /// What follows each name.
+    /// Suffix of each name.
     fn suffix(&self) -> String {
         let mut tags: Vec<_> = self.tags.iter().filter(|_| self.format == StatsdFormat::Statsd).collect();
         tags.sort();
@@ -100,7 +99,7 @@ impl Statsd {
         Ok(Self { stop, thread: BackgroundThread::start("statsd", Priority::Low, run)? })
     }
 
-    /// Pushes once more, and ends. Does not wait for long: the host's name may not be resolved in time.
+    /// Pushes once more, and ends. Waits only for a bounded time: the host's name may not resolve in time.
     pub fn stop(self) {
         drop(self.stop);
         self.thread.join_within(LAST_PUSH_TIMEOUT);
@@ -115,7 +114,7 @@ struct Sent {
 }
 
 impl Sent {
-    /// Sends the growth of a counter, if there is any; `dotted` identifies it from push to push.
+    /// Sends the growth of a counter, if any. `dotted` identifies the counter from push to push.
     fn count(
         &mut self,
         client: &StatsdClient,
@@ -125,15 +124,14 @@ impl Sent {
         value: u64,
     ) -> MetricResult<()> {
         let before = self.counters.insert(dotted.to_owned(), value).unwrap_or(0);
-        // A limit that is counted anew has a smaller count.
+        // If a limit is counted anew, its count is lower.
         match value.checked_sub(before).unwrap_or(value) {
             0 => Ok(()),
             growth => send(client.count_with_tags(name, growth), tags),
         }
     }
 
-    /// The upper bounds of the buckets that have grown, in seconds, and their growths; `dotted` identifies the histogram
-    /// from push to push.
+    /// The upper bounds in seconds of the buckets that have grown, and their growths. `dotted` identifies the histogram from push to push.
     fn bucket_growths(&mut self, dotted: &str, histogram: &HistogramSums) -> Vec<(f64, u64)> {
         let before = self.histograms.entry(dotted.to_owned()).or_default();
         before.resize(histogram.buckets.len(), 0);
@@ -177,7 +175,7 @@ impl Pusher {
         let suffix = &*suffix;
         let mut sink =
             StatsdSink { client, prefix, suffix, format: *format, sent: &mut self.sent, result: Ok(()) };
-        // Errors are in the result.
+        // `result` has the error.
         let _ = self.metrics.write_own(&mut sink);
         let StatsdSink { client, sent, result, .. } = sink;
         result?;
@@ -204,7 +202,7 @@ fn client(settings: &StatsdSettings) -> MetricResult<StatsdClient> {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    // Names are written with their prefixes.
+    // Names are written with their own prefixes.
     let client = match settings.transport {
         StatsdTransport::Tcp => StatsdClient::builder("", TcpSink::connect(&address)?),
         StatsdTransport::Udp => {
@@ -286,7 +284,7 @@ impl Samples for StatsdSamples<'_, '_> {
                 sent.count(client, name, tags, &dotted, value)
             }
             (_, Value::Number(Number::Integer(value))) => send(client.gauge_with_tags(name, value), tags),
-            // Counts are whole numbers in statsd: seconds of CPU time are sent as a gauge.
+            // Counts are whole numbers in statsd, so that seconds of CPU time are sent as a gauge.
             (_, Value::Number(Number::Float(value))) => send(client.gauge_with_tags(name, value), tags),
             (_, Value::Histogram(histogram)) => {
                 let mut growths = sent.bucket_growths(&dotted, histogram).into_iter();
@@ -306,7 +304,7 @@ fn send<'m, T: Metric + From<String>>(
     tags.iter().fold(metric, |metric, (name, value)| metric.with_tag(name, value)).try_send().map(drop)
 }
 
-/// Sends a value that stands for `times` values.
+/// Sends a value that represents `times` values.
 fn send_sampled<'m, T: Metric + From<String>>(
     metric: MetricBuilder<'m, '_, T>,
     tags: &'m [(&'m str, String)],
@@ -318,7 +316,7 @@ fn send_sampled<'m, T: Metric + From<String>>(
     }
 }
 
-/// A label's value without the characters that have a meaning where it is written.
+/// A label's value without characters that are special in this format.
 fn cleaned(value: &str, format: StatsdFormat) -> String {
     let is_allowed = |character: char| match format {
         StatsdFormat::Statsd => character.is_alphanumeric() || "_-".contains(character),

@@ -1,5 +1,5 @@
-//! Metrics as text, in the format of Prometheus or in OpenMetrics. A page has tens of thousands of lines: it is written in pieces,
-//! and without an allocation for a line.
+//! Metrics as text, in the format of Prometheus or OpenMetrics. A page has tens of thousands of lines. It is written in pieces, and without
+//! an allocation for each line.
 
 use super::sink::{Family, Kind, Label, LimitLabels, Number, Samples, Sink, Value, WriteSamples};
 use crate::telemetry::MetricsFormat;
@@ -9,13 +9,13 @@ use tidegate_counts::HistogramSums;
 /// The last line of an OpenMetrics page.
 const OPENMETRICS_END: &str = "# EOF\n";
 
-/// Length from which on a piece of a page is sent.
+/// A piece of a page is sent once it has this length.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 
-/// Room for the line with which a piece becomes long enough.
+/// Room for the line after which a piece is long enough.
 const LINE_BYTES: usize = 1 << 10;
 
-/// Receives the pieces of a page; an error ends it.
+/// Receives the pieces of a page. An error ends the page.
 pub(super) type SendPiece<'p> = &'p mut dyn FnMut(String) -> fmt::Result;
 
 /// Writes metrics as lines of text.
@@ -47,13 +47,13 @@ impl Sink for TextSink<'_> {
             Kind::Counter => ("counter", "_total"),
             Kind::PlainCounter => match self.format {
                 MetricsFormat::Prometheus => ("counter", ""),
-                // There, the samples of a counter have a suffix.
+                // In OpenMetrics, the samples of a counter have a suffix.
                 MetricsFormat::OpenMetrics => ("unknown", ""),
             },
             Kind::Gauge => ("gauge", ""),
             Kind::Histogram => ("histogram", ""),
         };
-        // A counter's family has the suffix of its samples in the format of Prometheus only.
+        // Only in the format of Prometheus does a counter's family have the suffix of its samples.
         let (family_suffix, escapes_quotes) = match self.format {
             MetricsFormat::Prometheus => (suffix, false),
             MetricsFormat::OpenMetrics => ("", true),
@@ -71,7 +71,7 @@ struct TextSamples<'s> {
     send: SendPiece<'s>,
     /// Name of the family, without a suffix.
     name: &'s str,
-    /// Suffix of its samples, unless they are those of a histogram.
+    /// Suffix of its samples, unless it is a histogram.
     suffix: &'static str,
 }
 
@@ -101,14 +101,14 @@ impl Samples for TextSamples<'_> {
     }
 }
 
-/// The labels of a limit as the samples of a page have them.
+/// The labels of a limit, in the form of samples on a page.
 pub(super) fn push_limit_labels(text: &mut String, domain: &str, limit: &str) {
     push_label(text, "", "domain", domain);
     push_label(text, ",", "limit", limit);
 }
 
 impl TextSamples<'_> {
-    /// Writes a sample up to its value. `bound` is that of a histogram's bucket.
+    /// Writes a sample up to its value. `bound` is the bound of a histogram's bucket.
     fn start(&mut self, suffix: &str, bound: Option<&str>, labels: &[Label<'_>]) {
         push_all(self.text, &[self.name, suffix]);
         let bound = bound.map(|bound| ("le", bound));
@@ -170,10 +170,10 @@ fn push_all(text: &mut String, parts: &[&str]) {
     parts.iter().for_each(|part| text.push_str(part));
 }
 
-/// Appends a text in which backslashes, line feeds and, where a quote would end it, quotes are escaped.
+/// Appends a text with escaped backslashes and line feeds. Quotes are also escaped if `escapes_quotes`.
 #[inline]
 fn push_escaped(text: &mut String, value: &str, escapes_quotes: bool) {
-    // No branches and no early end, so that the compiler can take several bytes at once.
+    // There are no branches and no early end, so that the compiler can process several bytes at once.
     let is_special = value.bytes().fold(false, |found, byte| found | matches!(byte, b'\\' | b'\n' | b'"'));
     if !is_special {
         text.push_str(value);
@@ -196,7 +196,7 @@ fn push_integer(text: &mut String, value: u64) {
 
 /// Appends a number with a decimal point, as OpenMetrics requires of the bounds of buckets.
 fn push_float(text: &mut String, value: f64) -> fmt::Result {
-    /// Every whole number below is a double.
+    /// Every whole number below this is a double.
     const EXACT_MAX: f64 = (1_u64 << 53) as f64;
     if value.fract() == 0.0 && (0.0..EXACT_MAX).contains(&value) {
         push_integer(text, value as u64);
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(page(MetricsFormat::Prometheus), expected);
     }
 
-    /// Quotes in the help were not escaped.
+    /// Quotes in help texts were not escaped.
     #[test]
     fn openmetrics_has_families_without_suffix_escaped_help_and_an_end() {
         let [requests, size, age] = SAMPLES;

@@ -6,7 +6,7 @@ use tidegate_counts::{Attempt, Label};
 use tidegate_transport::{HandshakeResult, TlsCounts};
 
 impl Page<'_> {
-    /// Writes the metrics of the ports. A port without TLS has only the count of clients that expect it.
+    /// Writes the metrics of the ports. A port without TLS only has the count of clients that expect TLS.
     pub(super) fn tls(&mut self, ports: &[(&'static str, Arc<TlsCounts>)]) -> fmt::Result {
         let with_tls =
             || ports.iter().filter_map(|(port, counts)| Some((*port, counts, counts.not_after()?)));

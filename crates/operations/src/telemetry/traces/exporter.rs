@@ -1,4 +1,4 @@
-//! The exporter: OTLP over gRPC or HTTP. Failures are logged, once until an export succeeds again.
+//! The exporter: OTLP over gRPC or HTTP. A failure is logged once, until an export succeeds again.
 
 use super::TracesError;
 use crate::telemetry::collector::{Connector, Export, Protocol, connector, grpc_tls};
@@ -20,7 +20,7 @@ use std::{
 use tidegate_shared::without_userinfo;
 use tokio::runtime::Handle;
 
-/// Time limit of an HTTP request, beside that of the exporter.
+/// Time limit of an HTTP request, in addition to the exporter's.
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Exports spans and logs failures.
@@ -31,7 +31,7 @@ pub(super) struct Reported {
 }
 
 impl Reported {
-    /// An exporter to the collector; the runtime of the caller does its IO.
+    /// An exporter to the collector. It does IO on the caller's runtime.
     pub(super) fn new(export: &Export) -> Result<Self, TracesError> {
         let failed = |source| TracesError::Tls { endpoint: without_userinfo(&export.endpoint), source };
         let not_built = |error: ExporterBuildError| TracesError::Exporter(export.without_userinfo(&error));
@@ -87,7 +87,7 @@ impl SpanExporter for Reported {
 
 type Sent = Result<Response<Bytes>, HttpError>;
 
-/// Sends requests on a runtime: the thread that exports has none.
+/// Sends requests on a runtime, as the exporting thread has none.
 #[derive(Clone, Debug)]
 struct OnRuntime {
     runtime: Handle,
@@ -95,7 +95,7 @@ struct OnRuntime {
 }
 
 impl HttpClient for OnRuntime {
-    // Written out: the trait is declared with a macro whose crate is no dependency of this one.
+    // Written out, because the trait is declared with a macro of a crate that is no dependency here.
     fn send_bytes<'s, 'f>(
         &'s self,
         request: Request<Bytes>,

@@ -1,8 +1,8 @@
 //! Traces: a span for each decision on a sampled call, exported by OTLP.
 //!
-//! By default the caller's trace context decides: a call that is not sampled, or not traced, has no span. Spans are queued, within a
-//! bound, for a thread that exports them in batches; a full queue drops spans and delays no decision. Settings are the
-//! standard environment variables of OpenTelemetry.
+//! By default the caller's trace context decides: a call that is not sampled, or not traced, has no span. Spans are put in a bounded queue,
+//! and a thread exports them in batches. A full queue drops spans and delays no decision. The settings are the standard environment
+//! variables of OpenTelemetry.
 
 mod exporter;
 mod sampler;
@@ -44,8 +44,8 @@ struct Inner {
 }
 
 impl Traces {
-    /// Starts the export that the environment configures; none without an endpoint. Requires a tokio runtime, which must run
-    /// until [`Self::finish`] has completed.
+    /// Starts the export that the environment configures. None without an endpoint. Requires a tokio runtime that runs until
+    /// [`Self::finish`] has completed.
     pub fn start() -> Result<Option<Self>, TracesError> {
         let Some(variables) = Variables::read(|name| std::env::var(name).ok())? else { return Ok(None) };
         let Variables { export, sampler } = variables;
@@ -58,9 +58,9 @@ impl Traces {
         Ok(Some(Self(Arc::new(Inner { processor, ids, sampler, scope }))))
     }
 
-    /// Exports the spans that are queued, for at most `timeout`.
+    /// Exports the queued spans, for at most `timeout`.
     pub async fn finish(self, timeout: Duration) {
-        // Waits for a thread, which in turn needs the runtime.
+        // Waits for a thread that needs the runtime itself.
         let shutdown = tokio::task::spawn_blocking(move || self.0.processor.shutdown_with_timeout(timeout));
         match shutdown.await {
             Ok(Ok(())) => {}
@@ -137,8 +137,8 @@ fn attributes(domain: &str, decision: &Decision<'_>) -> Vec<KeyValue> {
     attributes
 }
 
-/// The status that decided, with the name of its limit: the first that is over its limit, else the one with the least
-/// remaining. None if no limit applied.
+/// The status that decided, with the name of its limit: the first status over its limit, or else the status with the least remaining. None
+/// if no limit applied.
 fn decisive<'d, 'r>(decision: &'d Decision<'r>) -> Option<(&'d Status<'r>, String)> {
     let limited = || decision.statuses.iter().filter(|status| status.limit.is_some());
     let over = limited().find(|status| status.code == Code::OverLimit);

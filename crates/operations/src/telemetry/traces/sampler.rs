@@ -1,4 +1,4 @@
-//! Samplers: which calls have a span.
+//! Samplers decide which calls have a span.
 
 use crate::telemetry::collector::OtlpVariableError;
 use opentelemetry::{TraceId, trace::SpanKind};
@@ -8,7 +8,7 @@ use tidegate_service::TraceContext;
 /// Decides whether a call has a span.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Sampler {
-    /// Whether the caller's decision applies where the call has a trace context.
+    /// Whether the caller's decision applies if the call has a trace context.
     is_parent_based: bool,
     otherwise: Otherwise,
 }
@@ -33,7 +33,7 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// The sampler that OpenTelemetry calls by this name.
+    /// The sampler with this OpenTelemetry name.
     pub(super) fn new(name: &str, argument: Option<&str>) -> Result<Self, OtlpVariableError> {
         let (is_parent_based, otherwise) = match name.strip_prefix("parentbased_") {
             Some(otherwise) => (true, otherwise),
@@ -56,8 +56,8 @@ impl Sampler {
         Ok(Self { is_parent_based, otherwise })
     }
 
-    /// The trace of the span of a call with this context; none if it has no span. A call without context starts a trace with
-    /// the id that `new_id` returns.
+    /// The trace of the span of a call with this context. None if the call has no span. A call without context starts a trace with the id
+    /// that `new_id` returns.
     pub(super) fn trace(
         &self,
         context: Option<&TraceContext>,
@@ -75,7 +75,7 @@ impl Sampler {
     }
 }
 
-/// Whether a trace is in the share, by the arithmetic that all SDKs have in common.
+/// Whether a trace is in the share, by the arithmetic that all SDKs share.
 fn is_in_share(share: f64, id: TraceId) -> bool {
     let sampler = SdkSampler::TraceIdRatioBased(share);
     let result = sampler.should_sample(None, id, "", &SpanKind::Server, &[], &[]);
@@ -86,7 +86,7 @@ fn is_in_share(share: f64, id: TraceId) -> bool {
 mod tests {
     use super::*;
 
-    /// The spans of calls without a context, of unsampled and of sampled ones.
+    /// Whether calls without a context, unsampled calls and sampled calls have spans.
     fn spans(name: &str, argument: Option<&str>) -> [bool; 3] {
         let sampler = Sampler::new(name, argument).expect("a known sampler");
         let context = |is_sampled| TraceContext { trace_id: [0xee; 16], span_id: [1; 8], is_sampled };

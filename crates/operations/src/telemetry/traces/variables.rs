@@ -1,5 +1,5 @@
-//! The environment variables of OpenTelemetry that configure traces. Its crates read the others: of the exporter (endpoint,
-//! headers, timeout) and of batches (`OTEL_BSP_…`).
+//! The environment variables of OpenTelemetry that configure traces. OpenTelemetry's crates read the others: those of the exporter
+//! (endpoint, headers, timeout) and of batches (`OTEL_BSP_…`).
 
 use super::sampler::{ARGUMENT, NAME, Sampler};
 use crate::telemetry::collector::{Environment, Export, OtlpVariableError, Signal};
@@ -12,7 +12,7 @@ pub enum TracesError {
     /// A value that is not supported.
     #[error(transparent)]
     Variable(#[from] OtlpVariableError),
-    /// `OTEL_PROPAGATORS` names a format that is not known.
+    /// `OTEL_PROPAGATORS` contains an unknown format.
     #[error("OTEL_PROPAGATORS: {0}")]
     Propagators(#[from] UnknownPropagator),
     /// A file of certificates or keys cannot be used.

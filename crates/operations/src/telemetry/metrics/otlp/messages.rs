@@ -11,10 +11,10 @@ use opentelemetry_proto::tonic::{
 use std::fmt;
 use tidegate_counts::HistogramSums;
 
-/// Data points in one message: far below the 4 MiB that receivers accept by default.
+/// The most data points in one message, which is then far below the 4 MiB that receivers accept by default.
 const POINTS_MAX: usize = 2_000;
 
-/// Start and end of what is reported, in nanoseconds since the Unix epoch.
+/// Start and end of the reported time, in nanoseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Period {
     pub(super) start: u64,
@@ -129,7 +129,7 @@ impl Samples for OtlpSamples<'_, '_> {
     }
 }
 
-/// The unit that the name ends with.
+/// The unit at the end of the name.
 fn unit(name: &str) -> &'static str {
     match name.rsplit('_').next() {
         Some("seconds") => "s",

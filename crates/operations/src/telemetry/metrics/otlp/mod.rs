@@ -1,7 +1,6 @@
 //! Metrics pushed by OTLP, over gRPC or HTTP, as the environment variables of OpenTelemetry configure it.
 //!
-//! OpenTelemetry's SDK cannot export histograms that were counted elsewhere, so its messages are made here, and sent by its
-//! clients.
+//! OpenTelemetry's SDK cannot export histograms that were counted elsewhere. The messages are therefore made here, and sent by its clients.
 
 mod messages;
 mod variables;
@@ -127,7 +126,7 @@ struct Pusher {
     settings: OtlpSettings,
     metrics: Arc<Metrics>,
     clock: Arc<dyn Clock>,
-    /// Time since which counters count, in nanoseconds since the Unix epoch.
+    /// Start of the counters, in nanoseconds since the Unix epoch.
     start: u64,
     resource: Resource,
     client: Client,

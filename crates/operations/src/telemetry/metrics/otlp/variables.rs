@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OtlpSettings {
     pub(super) export: Export,
-    /// The endpoint, with the path of metrics where the protocol is HTTP.
+    /// The endpoint, with the path of metrics if the protocol is HTTP.
     pub(super) url: String,
     pub(super) headers: Vec<(String, String)>,
     pub(super) interval: Duration,
@@ -19,7 +19,7 @@ const INTERVAL_DEFAULT: Duration = Duration::from_secs(60);
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
 impl OtlpSettings {
-    /// Reads the process's environment; none if it configures no push of metrics.
+    /// Reads the process's environment. None if it configures no push of metrics.
     pub fn from_env() -> Result<Option<Self>, OtlpVariableError> {
         Self::read(|name| std::env::var(name).ok())
     }
@@ -58,7 +58,7 @@ fn millis((name, value): (String, String)) -> Result<Duration, OtlpVariableError
     }
 }
 
-/// `name=value` pairs, separated by commas, with percent-encoded values as in W3C Baggage: a `%` that no two digits follow stays.
+/// `name=value` pairs, separated by commas, with percent-encoded values as in W3C Baggage. A `%` without two digits after it stays.
 fn headers((name, text): (String, String)) -> Result<Vec<(String, String)>, OtlpVariableError> {
     let pairs = text.split(',').filter(|pair| !pair.trim().is_empty());
     let pair = |pair: &str| {
@@ -72,7 +72,7 @@ fn headers((name, text): (String, String)) -> Result<Vec<(String, String)>, Otlp
     let pairs: Option<Vec<_>> = pairs.map(pair).collect();
     pairs.ok_or_else(|| {
         let remedy = "write name=value pairs of HTTP headers, percent-encoded and separated by commas";
-        // The value may have secrets.
+        // The value may contain secrets.
         OtlpVariableError::new(name, "…", remedy)
     })
 }
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(found.headers, headers.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
 
-    /// The form of the specification was refused.
+    /// Headers in the form of the specification were refused.
     #[test]
     fn headers_are_percent_decoded() {
         let of = |text| read(&[COLLECTOR, ("OTEL_EXPORTER_OTLP_HEADERS", text)]);
