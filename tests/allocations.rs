@@ -1,4 +1,4 @@
-//! A decision allocates nothing once its counters are there, whatever the algorithm that keeps two words.
+//! A decision allocates nothing once its counters exist, with every algorithm whose state is two words.
 //!
 //! A test program of its own, because it counts allocations of the whole process.
 
@@ -139,7 +139,7 @@ mod logged {
     };
     use tidegate_service::{CallOrigin, RateLimitService};
 
-    /// Allocations of the thread that decides, for so many decisions of which a share is logged, and the number of lines written.
+    /// Allocations of the thread that decides, for this many decisions of which a share is logged, and the number of lines written.
     fn allocations(share: f64, decisions: usize) -> (u64, u64) {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let sample = SampleRate::new(share).expect("a share");
@@ -165,7 +165,7 @@ mod logged {
                 service.decide_batch(&calls, |call| call, |_| CallOrigin::default(), |_, _| {});
             }
         };
-        // Makes the counters, and the memory of the queue: the writer exchanges its two halves.
+        // Makes the counters, and both halves of the queue's memory, which the writer exchanges.
         decide(100_000);
         let counted = measure(|| decide(decisions)).count_total;
         log.finish();
@@ -177,7 +177,7 @@ mod logged {
         assert_eq!(allocations(0.0, 30_000), (0, 0));
     }
 
-    /// Its facts are copied to memory of the queue that is reused.
+    /// The facts of a decision are copied to memory of the queue that is reused.
     #[test]
     fn a_logged_decision_allocates_nothing() {
         let (counted, written) = allocations(1.0, 3_000);

@@ -43,7 +43,7 @@ impl Faulty {
 
 impl Drop for Faulty {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -87,7 +87,7 @@ async fn each_fault_is_seen_by_its_client() {
     }
 }
 
-/// Calls that are lost are counted: a client that sends one again finds a number skipped.
+/// Calls that are lost are counted: a client that sends a lost call again finds that a number was skipped.
 #[tokio::test]
 async fn a_lost_call_counts_and_the_next_response_states_how_many_arrived() {
     let server = Faulty::start("lost");

@@ -37,8 +37,8 @@ enum Fault {
     Drain,
     /// Admits the first call of a connection, and excludes the second by a GOAWAY.
     Exclude,
-    /// Counts each call that arrives, admits every other with 1000 less that number as remaining, and loses the others after counting
-    /// them: by UNAVAILABLE, by closing the connection, by resetting it, in turn.
+    /// Counts each call that arrives. Admits every other call, with 1000 less its number as remaining, and loses the others after counting
+    /// them: by UNAVAILABLE, by closing the connection and by resetting it, in turn.
     Lost,
     /// Responds with bytes that are no message.
     Garbage,
@@ -81,7 +81,7 @@ async fn listen(fault: Fault) -> io::Result<()> {
     let arrived = Arc::new(AtomicU32::new(0));
     loop {
         let (stream, _) = listener.accept().await?;
-        // A failed connection ends alone; the others are still served.
+        // A failure ends only its own connection; the others are still served.
         tokio::spawn(serve(stream, fault, arrived.clone()));
     }
 }
@@ -113,7 +113,7 @@ async fn serve(stream: TcpStream, fault: Fault, arrived: Arc<AtomicU32>) -> io::
         return discard(&mut read).await;
     }
     if fault == Fault::Reset {
-        // Closing with unread or unsent bytes then resets.
+        // A connection that is closed with unread or unsent bytes is then reset.
         stream.set_zero_linger()?;
     }
     let (mut read, write) = stream.into_split();
@@ -192,11 +192,11 @@ impl Loss {
     }
 }
 
-/// A `RateLimitResponse` that is OK, with one status: of 1,000 requests an hour, as many remain as did not arrive.
+/// A `RateLimitResponse` that is OK, with one status: a limit of 1,000 requests an hour, of which the arrived calls are used.
 fn counted(number: u32) -> Vec<u8> {
     let remaining = 1_000_u32.saturating_sub(number);
     let [low, high] = [remaining & 0x7f | 0x80, remaining >> 7].map(|byte| byte as u8);
-    // The status: its code OK; its limit, 1,000 as a varint of two bytes and the unit HOUR; and the number that remain.
+    // The status: its code OK; its limit, 1,000 as a varint of two bytes and the unit HOUR; and the number of remaining requests.
     let status = [0x08, 0x01, 0x12, 5, 0x08, 0xe8, 0x07, 0x10, 3, 0x18, low, high];
     [ADMITTED, &[0x12, status.len() as u8], &status].concat()
 }

@@ -89,7 +89,7 @@ async fn the_metrics_count_decisions() {
     }
     assert!(!found.keys().any(|name| name.contains("snapshot")), "there are no snapshots");
     assert_eq!(get(port, "/livez").await, (200, "alive\n".to_owned()));
-    // A line on the rules follows, once it is noticed that their file is gone.
+    // A line about the rules follows, once the server notices that their file is gone.
     let (status, ready) = get(port, "/readyz").await;
     assert!(status == 200 && ready.starts_with("serving\n"), "{ready}");
     assert_eq!(get(port, "/healthcheck").await, (200, "OK".to_owned()));
@@ -134,7 +134,7 @@ async fn metrics_are_prometheus_text_unless_openmetrics_is_accepted() {
 async fn a_draining_server_is_not_ready() {
     let (server, port) = start(RULES, &["--drain-delay", "20s"]);
     server.signal(rustix::process::Signal::TERM);
-    // The signal takes its time to arrive.
+    // The signal takes some time to arrive.
     while get(port, "/readyz").await.0 == 200 {}
     assert_eq!(get(port, "/readyz").await.0, 503);
     assert_eq!(get(port, "/healthcheck").await.0, 500);

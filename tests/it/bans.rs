@@ -1,4 +1,4 @@
-//! A ban as its operators see it: the control API, the command, metrics and the decision log. Schedules in the same places.
+//! A ban as its operators see it: the control API, the command, metrics and the decision log. Schedules are tested in the same places.
 
 use crate::{
     control::{Controlled, descriptors},

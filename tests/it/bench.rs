@@ -104,7 +104,7 @@ fn by_default_the_demo_is_measured_and_its_limits_apply() {
     let server = Server::start(&[]);
     let ran = bench(server.address(), &["-n", "2000", "--keys", "20"]);
     assert_eq!(report(&ran)["limited"], true);
-    // 5 for each key; a sixth where a window begins during the run.
+    // 5 for each key, or 6 if a window begins during the run.
     let ok = report(&ran)["ok"].as_u64().expect("a number");
     assert!((100..=120).contains(&ok), "{ok}");
     assert!(ran.stderr.is_empty(), "{}", String::from_utf8_lossy(&ran.stderr));
@@ -151,7 +151,7 @@ fn held_requests_have_their_slots_until_their_ends() {
     let rules = rules_file(LASTING);
     let server = Server::with_rules(rules.path(), &[]);
     let of_user = ["--domain", "edge", "--descriptor", "user=ann", "--hold", "20ms..40ms"];
-    // As many clients as slots: none is ever denied.
+    // As many clients as slots: no client is ever denied.
     let ran = report(&bench(server.address(), &[&of_user[..], &["-n", "30", "-c", "1", "-s", "3"]].concat()));
     assert_eq!((&ran["ok"], &ran["over_limit"]), (&30.into(), &0.into()), "{ran:#}");
     assert_eq!(ran["held"], serde_json::json!({ "ended": 30, "lost": 0, "most": 3 }));
@@ -248,7 +248,7 @@ fn without_any_decision_the_command_fails() {
 #[test]
 fn connections_that_the_server_ends_are_replaced_without_a_loss() {
     let (_runtime, address) = tonic_server(|server| server.max_connection_age(Duration::from_millis(20)));
-    // As long as it takes to connect often enough.
+    // Repeated until the run connects often enough.
     let report = eventually_blocking("three connections are replaced", || {
         let load = ["-c", "2", "-s", "4", "-d", "400ms", "--warm-up", "0s", "--timeout", "20s"];
         let report = report(&bench(&address, &load));

@@ -136,7 +136,7 @@ async fn the_command_lists_all_blocks_of_a_file_beyond_one_page() {
     assert!(table.contains("user=u0") && table.contains(&format!("user=u{}", BLOCKS - 1)), "{table}");
 }
 
-/// The log has the files of blocks with the rules, so that it is repeated without them.
+/// The log records the blocks of the files together with the rules, so that a replay needs no files.
 #[tokio::test]
 async fn decisions_by_a_file_of_blocks_are_reproduced_from_the_log() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -167,7 +167,7 @@ async fn decisions_by_a_file_of_blocks_are_reproduced_from_the_log() {
     let blocked = rows.iter().find(|row| row["rule"] == "(blocked)").expect("a row of blocks");
     assert!(blocked.to_string().contains('2'), "mallory, then eve: {blocked}");
 
-    // Without the blocks, all of these requests are admitted: the comparison above can fail.
+    // Without the blocks, all of these requests are admitted, so the comparison above can fail.
     let rules = shop.rules.path().to_str().expect("UTF-8");
     let other = crate::replay::report(&["--rules", rules, paths[1]]);
     assert_eq!(other["report"]["newly_admitted"], 2, "{other}");
@@ -191,7 +191,7 @@ fn a_server_does_not_start_with_a_malformed_file_of_blocks() {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    // One that started is ended here.
+    // A server that started is ended here.
     let _ = server.kill();
     let ended = server.wait_with_output().expect("a child");
     let text = String::from_utf8_lossy(&ended.stderr);

@@ -1,5 +1,5 @@
-//! The keys and values of a request may be any bytes of any length, since clients of a proxy choose them: each is a text of its own,
-//! and no request is refused for one.
+//! The keys and values of a request may be any bytes of any length, since clients of a proxy choose them: each is a text of its own, and no
+//! request is refused because of its bytes.
 
 use crate::{
     admin::start,
@@ -27,7 +27,7 @@ descriptors:
   - { key: header, value: /login*, rate_limit: { unit: year, requests_per_unit: 2 } }
 ";
 
-/// Every kind of value that is not its own text, or that a server might refuse for another reason.
+/// Every kind of value that differs from its text, or that a server might refuse for another reason.
 pub fn odd_values() -> Vec<Vec<u8>> {
     let long = |byte: u8, length: usize| vec![byte; length];
     vec![
@@ -63,7 +63,7 @@ fn with_odd(address: &str, key: &[u8], value: &[u8]) -> RateLimitRequest {
     request(vec![descriptor(b"address", address.as_bytes()), descriptor(key, value)])
 }
 
-/// The codes of so many equal requests.
+/// The codes of this many equal requests.
 async fn codes(
     client: &mut RateLimitServiceClient<Channel>,
     message: &RateLimitRequest,
@@ -87,7 +87,7 @@ async fn an_odd_entry_leaves_the_others_limited() {
         let mut client = RateLimitServiceClient::new(server.channel().await);
         for (index, value) in odd_values().iter().enumerate() {
             for (kind, key) in [&b"header"[..], b"no rule", value].into_iter().enumerate() {
-                // In the strict form a key is not empty, which a configuration decides.
+                // In the strict form a key is never empty, since the configuration decides it.
                 let key = if key.is_empty() { b"k" } else { key };
                 let message = with_odd(&format!("{kind} {index}"), key, value);
                 assert_eq!(codes(&mut client, &message, 4).await, LIMITED, "{kind} {index} {args:?}");
@@ -113,7 +113,7 @@ async fn kuadrants_service_decides_odd_entries() {
     }
 }
 
-/// JSON with these bytes instead of the text `VALUE`, as they are but for the escapes that JSON demands.
+/// JSON with these bytes instead of the text `VALUE`, unchanged except for the escapes that JSON demands.
 fn with_value(body: &serde_json::Value, value: &[u8]) -> Vec<u8> {
     let mut string = Vec::new();
     for byte in value {
@@ -158,7 +158,7 @@ async fn json_decides_odd_entries_on_the_counters_of_grpc() {
             });
         }
         assert_eq!(statuses, [200, 200, 200, 429], "{index}");
-        // The counter of the value is one too: it has three of four hits.
+        // The value has a single counter too: it has three of four hits.
         let of_value = request(vec![descriptor(b"header", value)]);
         assert_eq!(codes(&mut client, &of_value, 2).await, [Code::Ok, Code::OverLimit], "{index}");
     }

@@ -1,6 +1,6 @@
 //! A clock that is set between the stop of one server and the start of the next, with a real server.
 //!
-//! The snapshot is written by a clock that is off; the server that starts with it has the machine's.
+//! The snapshot is written by a wrong clock; the server that starts with it has the machine's clock.
 
 use crate::support::{Client, Server, rules_file};
 use std::{path::Path, process::Command, time::Duration};
@@ -48,7 +48,7 @@ fn rules(window: Duration) -> String {
 }
 
 impl DataDir {
-    /// Written by a process with the time `then`. Of each limit, alice has used three and bob has used all.
+    /// Written by a process with the time `then`. Of each limit, alice has used three hits and bob has used all.
     fn written_at(then: Timestamp, window: Duration) -> Self {
         let (data, text) = (tempfile::tempdir().expect("a folder"), rules(window));
         let source = Source::file("rules.yaml", text.clone());
@@ -111,7 +111,8 @@ fn behind(by: Duration) -> Timestamp {
     Timestamp::from_nanos(now().as_nanos() - by.as_nanos() as u64)
 }
 
-/// A window length, at least this one, for which now and `before` are in one window on the clock that does not end soon.
+/// A window length, at least as long as `at_least`, for which now and `before` are in the same window of the clock, and which does not end
+/// soon.
 fn window_around_now(at_least: Duration, before: Duration) -> Duration {
     let now_secs = now().as_nanos() / 1_000_000_000;
     let is_around = |secs: &u64| (before.as_secs() + 20..secs - 120).contains(&(now_secs % secs));
@@ -131,7 +132,7 @@ fn age_seconds(data: &Path) -> f64 {
     json["age_seconds"].as_f64().expect("a number")
 }
 
-// Two threads: the client's connection is to end while this one waits for the server to.
+// Two threads: the client's connection has to end while this thread waits for the server to end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_set_back_frees_nothing_and_blocks_no_longer_than_the_window() {
     for offset in [HOUR, YEAR] {
@@ -141,7 +142,7 @@ async fn a_clock_set_back_frees_nothing_and_blocks_no_longer_than_the_window() {
         server.logged("the clock was set back");
         let mut client = server.client().await;
         for (key, _) in ALGORITHMS {
-            // First, since every second in between makes the other wait shorter.
+            // This is first, since every second in between shortens the other wait.
             let longest = until_free_when_used_up_now(&mut client, key).await;
             let (is_over, _, reset) = hit(&mut client, key, "bob").await;
             assert!(is_over, "{key}, {offset:?}: used hits stay used");
@@ -153,7 +154,7 @@ async fn a_clock_set_back_frees_nothing_and_blocks_no_longer_than_the_window() {
         drop(client);
         assert!(server.terminate().success());
 
-        // From here on all of it is dated by the clock as it is.
+        // From here on the clock dates all hits correctly.
         let server = data_dir.start();
         assert!(!server.log().iter().any(|line| line.contains("the clock was set back")), "{offset:?}");
         let mut client = server.client().await;
@@ -190,7 +191,7 @@ async fn a_clock_set_forward_keeps_hits_not_expired_by_it() {
             assert_eq!((is_over, remaining), (false, 1), "{key}, {offset:?}");
             assert!(hit(&mut client, key, "bob").await.0, "{key}, {offset:?}");
         }
-        // It counts from the moment at which it was counted.
+        // The hit counts from the moment at which it was counted.
         let (_, _, reset) = hit(&mut client, "log", "bob").await;
         let expected = window - offset;
         assert!(reset <= expected && reset + Duration::from_secs(60) > expected, "{offset:?}: {reset:?}");

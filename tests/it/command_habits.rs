@@ -1,4 +1,4 @@
-//! What people expect of commands: output as it arrives, exit codes that scripts can read, and errors that name where a value comes from.
+//! What people expect of commands: output as it arrives, exit codes that scripts can read, and errors that name the source of a value.
 
 use crate::{
     support::{Server, eventually, rules_file},
@@ -48,7 +48,7 @@ fn call_prints_each_response_as_it_arrives_and_sums_up_at_ctrl_c() {
     let mut call = call.stdout(Stdio::piped()).spawn().expect("the command runs");
     let mut lines =
         BufReader::new(call.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
-    // The header, and the first response; the second one waits for a second.
+    // The header, and the first response; the second response comes a second later.
     assert!(lines.next().expect("a line").starts_with("call"));
     assert!(lines.next().expect("a line").starts_with("1 "));
     let pid = rustix::process::Pid::from_child(&call);

@@ -111,7 +111,7 @@ descriptors:
     assert_eq!(call(&["user=ann", "--cost", "3"]).status.code(), Some(2));
 }
 
-/// `--hold` kept a slot for no longer than `max_hold` of its rule.
+/// `--hold` used to keep a slot for no longer than the rule's `max_hold`.
 #[tokio::test]
 async fn call_renews_what_it_holds_and_reports_what_is_not_held_any_more() {
     let rules = rules_file(
@@ -357,7 +357,7 @@ fn explain_names_the_set_that_has_a_value_and_check_warns_of_those_that_none_rea
     assert_eq!(json["warnings"].as_array().unwrap().len(), 2);
 }
 
-/// Both passed without a word, and limited nothing.
+/// Both commands passed without a word, and limited nothing.
 #[test]
 fn check_warns_of_a_domain_without_descriptors_and_of_rule_files_that_are_not_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -450,7 +450,7 @@ fn wrong_arguments_exit_with_two() {
 fn every_setting_of_serve_has_a_variable() {
     let help = stdout(&run(&["serve", "--help"]));
     let flags = help.lines().filter(|line| line.trim_start().starts_with("--") || line.contains(", --"));
-    // What is done with the settings is none.
+    // `--help` and `--check` are no settings: they choose what to do with the settings.
     let flags: Vec<&str> =
         flags.filter(|line| !line.contains("--help") && line.trim() != "--check").collect();
     assert!(flags.len() > 10, "{help}");

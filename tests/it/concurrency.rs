@@ -53,7 +53,7 @@ async fn an_admitted_request_has_a_ticket_that_frees_its_slot_and_a_denied_one_h
     let released = client.hit("edge", &[("user", "ann"), ("slot", &ticket)]).await.unwrap();
     assert_eq!((released.overall_code(), released.statuses.len(), slot(&released)), (Code::Ok, 1, None));
     assert_eq!(remaining(&mut client).await, 2);
-    // A repeated release frees nothing of the request after it.
+    // A repeated release does not free the slot of the later request.
     let next = client.hit("edge", &[("user", "ann")]).await.unwrap();
     client.hit("edge", &[("slot", &ticket)]).await.unwrap();
     assert_eq!(remaining(&mut client).await, 1);
@@ -70,7 +70,7 @@ async fn a_renewal_of_what_is_held_is_ok_and_of_anything_else_over_limit() {
     let (ticket, _) = slot(&response).expect("a ticket");
     let renewal = [("user", "ann"), ("renew", &*ticket)];
     let renewed = client.hit("edge", &renewal).await.unwrap();
-    // Without a ticket of its own: a call that is reset releases nothing.
+    // A renewal has no ticket of its own: if its call is reset, nothing is released.
     assert_eq!((renewed.overall_code(), renewed.statuses.len(), slot(&renewed)), (Code::Ok, 1, None));
     assert_eq!(remaining(&mut client).await, 1);
     client.hit("edge", &[("slot", &ticket)]).await.unwrap();
@@ -130,7 +130,7 @@ async fn operators_see_the_slots_of_a_key_and_those_of_a_limit() {
     client.hit("edge", &[("slot", &ticket)]).await.unwrap();
     client.hit("edge", &[("slot", &ticket)]).await.unwrap();
     let of_limit = |name: &str| format!("tidegate_limit_{name}{{domain=\"edge\",limit=\"user\"}}");
-    // The sweeper counts what is in flight.
+    // The sweeper counts requests in flight.
     let found = eventually("two requests in flight, and a release of neither", async || {
         let found = page_with_token(shop.port, &shop.read).await;
         let figures = ["in_flight", "unknown_releases_total"].map(|name| found[&of_limit(name)]);
@@ -145,7 +145,7 @@ async fn operators_see_the_slots_of_a_key_and_those_of_a_limit() {
     assert!(limit["oldestSlot"].is_string(), "{limit}");
 }
 
-/// The block of a call that is not in the common form: it asks for the windows of statuses.
+/// The header block of a call that is not in the common form: it asks for the windows of statuses.
 pub(crate) fn routed_head() -> Vec<u8> {
     [&call_head()[..], b"\x00\x10tidegate-windows\x011"].concat()
 }
@@ -182,7 +182,7 @@ async fn a_call_that_is_reset_after_its_response_frees_its_slot() {
     }
 }
 
-/// The frames may be read at once, before a task has made the response.
+/// The frames may be read together, before a task has made the response.
 #[tokio::test]
 async fn a_call_that_is_reset_before_its_response_holds_no_slot() {
     let rules = rules_file(RULES);
@@ -204,7 +204,7 @@ async fn a_call_that_is_reset_before_its_response_holds_no_slot() {
     panic!("a slot is held");
 }
 
-/// Rules with another wait.
+/// Rules with another `max_wait`.
 fn waiting_rules(max_wait: &str) -> tempfile::NamedTempFile {
     rules_file(&RULES.replace("max_hold: 1h", &format!("max_hold: 1h, max_wait: {max_wait}")))
 }
@@ -235,7 +235,7 @@ async fn a_call_waits_for_a_slot_and_has_it_when_one_is_released() {
         send_call(&mut connection, stream, &head).await;
         waiting_for_slots(port, 1 + number).await;
     }
-    // Those that arrive later, and do not wait for long, are behind them; all else is decided meanwhile.
+    // Requests that arrive later, and do not wait for long, are behind them; all other requests are decided meanwhile.
     client.hit("edge", &[("user", "bob")]).await.unwrap();
     assert_eq!(remaining(&mut client).await, 0);
     client.hit("edge", &[("slot", &first)]).await.unwrap();
@@ -266,7 +266,7 @@ pub(crate) async fn acknowledged(connection: &mut RawConnection) {
     while connection.next().await.expect("the connection stands").kind != PING {}
 }
 
-/// They were admitted last come, first served, and after a request that came with the release of a slot.
+/// They used to be admitted last come, first served, and after a request that came with the release of a slot.
 #[tokio::test]
 async fn requests_of_one_read_have_slots_in_the_order_of_their_arrival() {
     let rules = rules_file(&RULES.replace("requests_in_flight: 2", "requests_in_flight: 1, max_wait: 20s"));

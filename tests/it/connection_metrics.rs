@@ -1,4 +1,4 @@
-//! Metrics of connections, of their ends, and of refused requests, by a real server's page.
+//! Metrics of connections, of their ends, and of refused requests, on a real server's page.
 
 use crate::{
     admin::{start, start_from},
@@ -39,7 +39,7 @@ fn request(descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
     RateLimitRequest { domain: "demo".into(), descriptors, hits_addend: 0 }
 }
 
-/// Requests that are refused, by the reason for which they are.
+/// Requests that are refused, by the reason for the refusal.
 fn malformed() -> Vec<(&'static str, RateLimitRequest)> {
     let good = || descriptor(&[("k", "v")]);
     let own = RateLimitOverride { requests_per_unit: 1, unit: 99 };
@@ -119,7 +119,7 @@ async fn the_restore_at_the_start_is_measured() {
     assert!(by_reason(&found, "tidegate_requests_refused_total").is_empty());
 }
 
-/// Connections that end for these reasons.
+/// Ends connections for these reasons.
 async fn end_connections(server: &Server) -> Vec<&'static str> {
     RawConnection::open(server.address()).await.leave().await;
     let mut malformed = RawConnection::open(server.address()).await;

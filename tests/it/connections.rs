@@ -65,7 +65,7 @@ async fn connections_with_requests_that_never_end_do_not_lock_others_out() {
         attackers.push(attacker);
     }
     for attacker in &mut attackers {
-        // Sent at a tick, which publishes the state of the connection as well.
+        // The PING is sent at a tick, which also publishes the state of the connection.
         while attacker.next().await.is_some_and(|frame| frame.kind != PING) {}
     }
     for _ in 0..4 {

@@ -9,12 +9,12 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// A port that was free at this moment.
+/// A port that was free a moment ago.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port()
 }
 
-/// The keys with most admitted hits, by the control API.
+/// The keys with most admitted hits, as the control API returns them.
 async fn top_keys(port: u16, token: &str) -> Result<usize, String> {
     let request = Request::post("/control/v1/TopKeys")
         .header("authorization", format!("Bearer {token}"))
@@ -38,7 +38,7 @@ async fn the_printed_link_opens_the_console_and_shows_traffic() {
     BufReader::new(server.stdout.take().expect("piped")).read_line(&mut link).expect("a line");
     let start = format!("Console: http://127.0.0.1:{http}/console#token=");
     let token = link.trim().strip_prefix(&start).expect("the link").to_owned();
-    // It was printed 0.2 s before anything listened.
+    // The link used to be printed 0.2 s before the server listened.
     let opened = http1::fetch(Ipv4Addr::LOCALHOST, http, Request::get("/console")).await.expect("it listens");
     assert_eq!(opened.status(), 200);
 

@@ -1,4 +1,4 @@
-//! Denials for another reason than a limit, and limits by their names: as operators see them.
+//! Denials for reasons other than a limit, and limits by their names, as operators see them.
 
 use crate::{admin::page_with_token, control::Controlled, support::eventually};
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ async fn full_counters_are_named_as_the_cause_wherever_a_denial_is_seen() {
     shop.server.logged("counters are full: requests with new keys are denied although they exceed no limit");
 }
 
-/// Metrics and alerts name the limit `per-user`, and the rule is `user`. An unknown one gave an empty table.
+/// Metrics and alerts name the limit `per-user`, and the rule is `user`. An unknown name used to give an empty table.
 #[tokio::test]
 async fn limits_are_found_by_the_names_that_metrics_have() {
     let shop = Controlled::start(RULES, &[]);
@@ -102,7 +102,7 @@ async fn limits_are_found_by_the_names_that_metrics_have() {
     assert_eq!(reset["counters"], Value::from("1"));
 }
 
-/// It was "3 per 1m".
+/// The limit was shown as "3 per 1m".
 #[tokio::test]
 async fn a_limit_of_requests_in_flight_is_printed_in_its_units() {
     let shop = Controlled::start(RULES, &[]);

@@ -53,7 +53,7 @@ fn image(file: &str) -> Vec<String> {
         ["FROM ", "ARG "].iter().any(|word| line.starts_with(word)) || line.ends_with("/bin/tidegate")
     };
     let instructions = instructions.filter(|line| !differs(line));
-    // The stage that the rest is copied from has another name.
+    // The stage that the other files are copied from has another name.
     let instructions = instructions.map(|line| {
         line.split(' ').filter(|word| !word.starts_with("--from=")).collect::<Vec<_>>().join(" ")
     });
@@ -102,7 +102,7 @@ fn anchor(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
 }
 
-/// The Markdown pages at the root and below the directories that have any.
+/// The Markdown pages at the root and below the directories that contain pages.
 fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let docs = ["", "docs", "docs/decisions", "docs/gateways", "docs/perf", "tests", "benches", "fuzz"];

@@ -1,4 +1,4 @@
-//! Reasons for which connections end and streams are refused or reset, as a real server's metrics count them.
+//! Reasons why connections end and why streams are refused or reset, as a real server's metrics count them.
 
 use crate::{
     admin::start,
@@ -13,7 +13,7 @@ const RULES: &str = "domain: demo\n";
 const REFUSED: &str = "tidegate_requests_refused_total";
 const CLOSED: &str = "tidegate_connections_closed_total";
 
-/// The reasons that were counted, once there are so many.
+/// The counted reasons, once there are this many.
 async fn reasons(port: u16, family: &str, number: usize) -> BTreeMap<String, f64> {
     by_reason(&metrics_when(port, |found| by_reason(found, family).len() >= number).await, family)
 }
@@ -52,7 +52,7 @@ async fn connections_that_stall_or_fail_or_expand_headers_are_counted_by_reason(
     let mut silent = RawConnection::open(server.address()).await;
     silent.end().await;
     let mut expanding = RawConnection::open(server.address()).await;
-    // A header that the server reads is added to the table, and then a hundred times its index.
+    // A header that the server reads is added to the table; then its index follows a hundred times.
     let field = [&[0x40, 11][..], b"traceparent", &[0], &[0xbe; 100]].concat();
     expanding.send(HEADERS, END_HEADERS | END_STREAM, 1, &[call_head(), field].concat()).await;
     expanding.end().await;

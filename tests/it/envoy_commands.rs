@@ -12,7 +12,7 @@ fn run(args: &[&str], input: &str) -> Output {
     let command = command.arg("envoy").args(args).current_dir(env!("CARGO_MANIFEST_DIR"));
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
-    // A command that does not read it may have ended.
+    // A command that does not read its input may have ended.
     let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
     child.wait_with_output().expect("it ends")
 }
@@ -47,11 +47,11 @@ fn the_configurations_of_deploy_leave_nothing_unlimited() {
         assert!(findings.is_empty() && output.status.success(), "{configs:?}: {findings:#?}");
         assert!(!checked["descriptors"].as_array().unwrap().is_empty(), "{configs:?}");
     }
-    // A new configuration is added to the list.
+    // A new configuration has to be added to the list.
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/envoy");
     for entry in std::fs::read_dir(folder).unwrap() {
         let name = format!("deploy/envoy/{}", entry.unwrap().file_name().to_string_lossy());
-        // Of the quota service, which has a filter of its own.
+        // Configurations of the quota service have a filter of their own.
         let is_other = name.contains("rlqs");
         let is_listed = DEPLOYED.iter().any(|(rules, configs)| *rules == name || configs.contains(&&*name));
         assert!(is_other || is_listed, "{name}");
@@ -68,7 +68,7 @@ fn what_is_unlimited_is_shown_with_its_place_and_the_remedy() {
     assert!(shown.contains("NONE"), "{shown}");
     let expected = "<stdin>:28:31: unlimited (domain-without-rules): the rules have no domain \"demos\", so nothing limits its requests; \"demo\" may be meant";
     assert!(shown.contains(expected), "{shown}");
-    // The rule is reached by nothing: the actions that would send it are YAML to paste.
+    // Nothing reaches the rule: the output has the actions that would send its descriptor, as YAML to paste.
     let config = include_str!("../../deploy/envoy/quickstart.yaml")
         .replace("descriptor_key: api_key", "descriptor_key: key");
     let shown = text(&run(&["check", "--rules", "examples/demo.yaml", "-"], &config).stdout);
@@ -100,7 +100,7 @@ fn a_config_dump_is_read_like_the_configuration_that_it_is_of() {
     for other in [config_map, format!("kind: Deployment\n---\n{yaml}"), dump] {
         assert_eq!(checked(run(&args, &other)), plain, "{other}");
     }
-    // Fields and parts that nothing here needs are passed over.
+    // Fields and parts that the commands do not need are ignored.
     let many: String = (0..10_000).map(|number| format!("- {{name: route-{number}, match: {{prefix: /{number}}}, route: {{cluster: application}}, unknown: {{a: [1, 2, 3]}}, filler: '{}'}}\n", "x".repeat(130))).collect();
     let long = format!(
         "{yaml}---\nname: other\nvirtual_hosts:\n- name: all\n  domains: ['*']\n  routes:\n{}",
@@ -144,7 +144,7 @@ fn a_request_is_explained_from_its_route_to_the_response() {
     assert_eq!((output.status.code(), &explained["limited"]), (Some(1), &Value::Bool(false)));
     let reason = explained["listeners"][0]["filters"][0]["applied"][0]["reason"].as_str().unwrap();
     assert!(reason.contains("no header x-api-key"), "{reason}");
-    // The address that connects is the client's.
+    // The address that connects is the address of the client.
     let output = run(&request("GET http://127.0.0.1/", &["--from", "192.0.2.7"]), "");
     assert!(text(&output.stdout).contains("remote_address=192.0.2.7"), "{}", text(&output.stdout));
     let output = run(&[&args[..4], &["--listener", "none", "--request", "GET http://a/"]].concat(), "");

@@ -56,7 +56,7 @@ fn is_over(applied: &Applied<'_>) -> bool {
 /// The verdict that follows from what is explained.
 fn verdict(all: &[Applied<'_>]) -> Code {
     let denies = |applied: &Applied<'_>| is_over(applied) && !applied.is_shadow();
-    // A quota in shadow mode never denies, and so does not keep the others from denying.
+    // A quota in shadow mode never denies, so it does not keep the other quotas from denying.
     let counting = all.iter().filter(|applied| !applied.is_shadow());
     let (quotas, others): (Vec<_>, Vec<_>) = counting.partition(|applied| applied.is_quota());
     let quotas_deny = !quotas.is_empty() && quotas.into_iter().all(denies);

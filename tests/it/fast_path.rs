@@ -1,5 +1,5 @@
-//! The fast path and tonic's path respond alike: the same requests go to one port unchanged, and to a second one with its
-//! own counters in a form that its router has to serve; the responses are compared byte by byte.
+//! The fast path and tonic's path respond alike: the same requests go to one port unchanged, and to a second port with its own counters in
+//! a form that its router has to serve; the responses are compared byte by byte.
 
 use crate::support::{
     descriptor,
@@ -137,7 +137,7 @@ impl Pair {
     /// Asserts that both paths respond alike; returns the response.
     async fn agree(&self, head: impl Fn() -> Builder, body: &[u8]) -> Response {
         let fast = send(&self.fast, head(), vec![Piece::Data(body.to_vec())]).await;
-        // The fast path leaves requests that name windows to the router, whose response has them in a header more.
+        // The fast path leaves requests that name windows to the router, whose response then has an additional header.
         let named = head().header("tidegate-windows", "");
         let mut routed = send(&self.routed, named, vec![Piece::Data(body.to_vec())]).await;
         routed.1.remove("tidegate-windows");
@@ -228,7 +228,7 @@ async fn checks_of_the_health_are_alike() {
         let check = || grpc("/grpc.health.v1.Health/Check");
         let body = || vec![Piece::Data(plain(&message))];
         let fast = send(&pair.fast, check(), body()).await;
-        // Which of two values counts is decided by the router.
+        // The router decides which of two values counts.
         let twice = check().header("authorization", "a").header("authorization", "b");
         let routed = send(&pair.routed, twice, body()).await;
         assert_eq!(fast, routed, "{message:?}");
@@ -276,7 +276,7 @@ async fn refusals_are_alike() {
     assert_eq!(status(&response), b"0");
 }
 
-/// Values of clients that are no UTF-8, that look like the text of such, or that are longer than texts are.
+/// Values of clients that are not UTF-8, that look like the text of such values, or that are longer than texts are.
 #[tokio::test]
 async fn odd_values_are_decided_alike() {
     let pair = Pair::new().await;
@@ -320,7 +320,7 @@ async fn a_body_may_arrive_in_any_pieces() {
     }
     let bytes = body.chunks(1).map(piece).collect();
     assert_eq!(send(&port(ResponseOptions::default()), post(), bytes).await, expected);
-    // Metadata may follow the message, and then it counts.
+    // Metadata may follow the message, and counts then.
     let followed = [whole(), vec![Piece::Trailers(trailers)]].into_iter().flatten().collect();
     assert_eq!(status(&send(&port(ResponseOptions::default()), post(), followed).await), b"3");
 }

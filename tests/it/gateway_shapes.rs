@@ -1,7 +1,7 @@
 //! The shapes of rules that gateways make of their policies, one for each kind of policy: each loads as a resource of a control
 //! plane, and limits the requests derived from it to exactly its numbers.
 //!
-//! A line is the path to a rate limit: `KEY` for each value of a request, `KEY=VALUE` for one, and `@TEXT` for a key with the same
+//! A line is the path to a rate limit: `KEY` for each value of a request, `KEY=VALUE` for one value, and `@TEXT` for a key with the same
 //! text as its value, as gateways name routes and matches; then the number of requests, and flags.
 
 use crate::{
@@ -117,9 +117,9 @@ const QUOTAS: &[&str] = &[
     "backend_name=default/other model_name_override=small : 70 quota",
 ];
 
-/// A rate limit of a line.
+/// A rate limit that a line describes.
 struct GatewayLimit<'l> {
-    /// Keys and values; empty for each value.
+    /// Keys and values; an empty value stands for each value.
     path: Vec<(&'l str, &'l str)>,
     requests: u32,
     flags: Vec<&'l str>,
@@ -188,7 +188,7 @@ fn config(domain: &str, lines: &[&str]) -> RateLimitConfig {
     RateLimitConfig { name: domain.into(), domain: domain.into(), descriptors }
 }
 
-/// The code of a request with one descriptor and so many hits; `None` leaves the number out.
+/// The code of a request with one descriptor and this many hits; `None` leaves the number out.
 async fn hit(client: &mut Client, domain: &str, descriptors: &[Sent], hits: Option<u64>) -> Code {
     let descriptors = descriptors.iter().cloned().map(|sent| Sent { hits_addend: hits, ..sent }).collect();
     let request = RateLimitRequest { domain: domain.into(), descriptors, hits_addend: 0 };

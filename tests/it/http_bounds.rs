@@ -80,12 +80,12 @@ async fn a_head_that_is_never_complete_ends_the_connection_however_often_a_byte_
     let mut stream = connect(port).await;
     stream.write_all(b"GET /livez HTTP/1.1\r\nx-slow: ").await.expect("the server reads");
     trickle(&mut stream, b"x").await;
-    // The second request of a connection likewise.
+    // The second request of a connection is bounded likewise.
     let mut stream = connect(port).await;
     assert!(is_live(&mut stream).await);
     stream.write_all(b"GET ").await.expect("the server reads");
     trickle(&mut stream, b"/").await;
-    // One that sends nothing at all.
+    // A client that sends nothing at all.
     assert_eq!(rest(&mut connect(port).await).await, "");
 }
 
@@ -102,7 +102,7 @@ async fn a_client_that_reads_no_responses_is_disconnected() {
     let (_server, port) = start(RULES, &["--http-timeout", "200ms"]);
     let mut stream = connect(port).await;
     let requests = b"GET /metrics HTTP/1.1\r\nhost: test\r\n\r\n".repeat(100);
-    // Ends only when the server closes: else the writes block once all buffers are full.
+    // Ends only when the server closes the connection; otherwise the writes block once all buffers are full.
     let send = async { while stream.write_all(&requests).await.is_ok() {} };
     timeout(PATIENCE, send).await.expect("the server ends the connection");
 }
@@ -156,7 +156,7 @@ async fn clients_with_tls_on_a_plaintext_port_are_logged_once_with_the_remedy_an
     assert_eq!(log_lines(&server, "--http-tls-cert"), 1, "{:#?}", server.log());
 }
 
-/// Reasons of the requests without a decision in the log.
+/// The reasons in the log for refusing requests without a decision.
 fn refused(server: &Server) -> Vec<String> {
     let lines = server.logged("request refused without a decision").into_iter();
     let line = |line: String| serde_json::from_str::<serde_json::Value>(&line).expect("JSON");
@@ -212,7 +212,7 @@ async fn each_refused_http_request_is_counted_by_its_reason() {
     for reason in reasons {
         assert_eq!(count(&found, reason), 1.0, "{reason} of {found:#?}");
     }
-    // Those for decisions are in the log, and with the requests that gRPC refuses.
+    // Refused requests for decisions are in the log, and counted with the requests that gRPC refuses.
     assert_eq!(refused(&open), ["body_bytes", "malformed_body", "body_timeout"]);
     assert_eq!(found["tidegate_requests_refused_total{reason=\"http_port\"}"], 3.0);
     let queueing = "{ domain: demo, descriptors: [{ key: api_key, rate_limit: { unit: minute, requests_per_unit: 10, \
@@ -274,7 +274,8 @@ async fn requests_without_their_bodies_lock_no_one_out() {
     }
 }
 
-/// Connections without a request were evicted before those with one, however old: beside a flood of requests, every third probe was closed.
+/// Connections without a request used to be evicted before connections with a request, however old: beside a flood of requests, every third
+/// probe was closed.
 #[tokio::test]
 async fn a_connection_that_was_just_opened_is_not_the_first_to_be_evicted() {
     let (_server, port) = start(RULES, &["--http-max-connections", "4"]);
@@ -291,7 +292,7 @@ async fn a_connection_that_was_just_opened_is_not_the_first_to_be_evicted() {
     assert!(is_live(&mut probe).await, "two connections that were served before it are older");
 }
 
-/// A probe is answered without its body.
+/// A probe is answered even if its body does not arrive.
 #[tokio::test]
 async fn probes_wait_for_no_body() {
     let (_server, port) = start(RULES, &[]);
@@ -299,7 +300,7 @@ async fn probes_wait_for_no_body() {
     assert!(response.starts_with("HTTP/1.1 200"), "{response}");
 }
 
-/// Where no token is needed, a page of another origin used up limits by text/plain, and one on a rebound name read the rules.
+/// Where no token is needed, a page of another origin used up limits by text/plain, and a page on a rebound name read the rules.
 #[tokio::test]
 async fn requests_of_other_origins_are_refused() {
     let (_server, port) = start(RULES, &[]);

@@ -59,7 +59,7 @@ async fn requests_are_admitted_with_200_and_denied_with_429_on_the_counters_of_g
     assert!(reset.strip_suffix('s').is_some_and(|seconds| seconds.parse::<u64>().is_ok()), "{reset}");
     let denied = client.hit("demo", &[("api_key", "a")]).await.expect("a decision");
     assert_eq!(denied.overall_code, 2, "both charge one counter");
-    // As with `curl --data`, which the reference's documentation shows.
+    // The content type that `curl --data` sends, which the reference server's documentation shows.
     let form = [("content-type", "application/x-www-form-urlencoded")];
     assert_eq!(post(port, &form, &hit("api_key", "b")).await.0, 200);
 }

@@ -1,4 +1,4 @@
-//! A start with rule files that have errors: the rules that were valid last are served from the data directory.
+//! A start with rule files that have errors: the server uses the last valid rules from the data directory.
 
 use crate::support::{Server, eventually, http1};
 use serde_json::Value;
@@ -100,7 +100,7 @@ async fn a_start_with_broken_files_serves_the_rules_that_were_valid_last() {
     assert_eq!(status["failing"]["files"][0]["line"], 4, "{status}");
     assert!(status["kept_from_unix_seconds"]["files"].is_number(), "{status}");
 
-    // They stay kept, and a valid file is loaded as always.
+    // The rules stay kept, and a valid file is loaded as always.
     drop(server);
     let server = folder.start(&[]);
     assert_eq!(limit_of(&server).await, Some(8));
@@ -131,18 +131,18 @@ async fn strict_rules_other_files_and_damage_fail_the_start() {
     let error = folder.refused(&["--rules", other.to_str().expect("UTF-8")]);
     assert!(error.contains("and are not used for others"), "{error}");
     let kept = fs::read_to_string(folder.path(KEPT)).expect("it is there");
-    // As after a crash of the machine, on a file system that does not keep what was synced.
+    // A file as after a crash of the machine, on a file system that does not keep synced data.
     folder.write(KEPT, &kept[..kept.len() / 2]);
     let error = folder.refused(&[]);
     assert!(error.contains("is not a whole number") && error.contains("last-valid-rules.json"), "{error}");
     folder.write(KEPT, &kept.replace("\"format\":1", "\"format\":9"));
     assert!(folder.refused(&[]).contains("have format 9"));
-    // `--check` states what the files are, whatever is kept.
+    // `--check` reports on the files, whatever is kept.
     folder.write(KEPT, &kept);
     assert!(folder.refused(&["--check"]).contains("is not a whole number"));
 }
 
-/// At any moment the file has one of the rule sets as a whole.
+/// At any moment the file contains one of the rule sets as a whole.
 #[tokio::test]
 async fn a_kill_while_rules_are_kept_leaves_one_of_them() {
     let folder = Folder::new();
@@ -156,7 +156,7 @@ async fn a_kill_while_rules_are_kept_leaves_one_of_them() {
             replace(&folder.path("rules.yaml"), &format!("{}{filler}", limit(requests)));
             server.signal(rustix::process::Signal::HUP);
         }
-        // Killed at once.
+        // The server is killed at once.
         drop(server);
         let good = fs::read(folder.path("rules.yaml")).expect("it is there");
         folder.write("rules.yaml", BROKEN);
@@ -173,7 +173,7 @@ fn replace(path: &Path, text: &str) {
     fs::rename(next, path).expect("it is renamed");
 }
 
-/// Files of blocks have errors of their own: the rules are the present ones.
+/// Files of blocks have errors of their own: the present rules are used.
 #[tokio::test]
 async fn broken_blocks_alone_are_replaced_by_kept_ones() {
     let folder = Folder::new();

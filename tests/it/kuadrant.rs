@@ -27,8 +27,8 @@ impl Kuadrant {
     }
 }
 
-/// With the semantics of the reference server a request without hits is admitted at exactly the limit, and so was a check: one
-/// too many.
+/// With the semantics of the reference server a request without hits is admitted at exactly the limit. Checks used to be admitted there
+/// too, which was one too many.
 #[tokio::test]
 async fn a_check_at_exactly_the_limit_is_over_in_any_semantics() {
     let text = "domain: d\ndescriptors:\n\

@@ -1,4 +1,4 @@
-//! A server in Limitador's place: its command line, its HTTP API and its metrics.
+//! A server that runs instead of Limitador: its command line, its HTTP API and its metrics.
 
 use crate::support::{Client, descriptor, eventually, http1};
 use serde_json::{Value, json};
@@ -224,7 +224,7 @@ async fn metrics_have_the_labels_that_an_expression_makes() {
     }
 }
 
-/// A volume of a ConfigMap: the file is a link through a link to a directory, and the latter is replaced as a whole.
+/// A volume of a ConfigMap: the file is a link through a link to a directory, and the directory is replaced as a whole.
 fn config_map(volume: &Path, version: &str, limits: &str) {
     let versioned = volume.join(format!("..{version}"));
     fs::create_dir(&versioned).expect("a directory");
@@ -238,8 +238,8 @@ fn config_map(volume: &Path, version: &str, limits: &str) {
     }
 }
 
-/// With the arguments that the Kuadrant operator writes, in its order, for a resource with all options, and the limits that it writes: none
-/// at first, then those of a policy.
+/// With the arguments that the Kuadrant operator writes, in its order, for a resource with all options, and with the limits that it writes:
+/// none at first, then the limits of a policy.
 #[tokio::test]
 async fn the_deployment_of_the_kuadrant_operator_gets_ready_and_follows_its_config_map() {
     let options = [

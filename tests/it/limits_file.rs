@@ -12,7 +12,7 @@ use tidegate::api::pb::{
     service::{RateLimitRequest, rate_limit_response::Code},
 };
 
-/// As the Kuadrant operator writes it, and one limit for all.
+/// Limits as the Kuadrant operator writes them, and one limit for all requests.
 const LIMITS: &str = "
 - namespace: default/toystore
   max_value: 5
@@ -100,16 +100,16 @@ fn explain_lists_the_limits_of_a_request() {
     assert!(text.contains("no limit: the conditions of none hold"), "{text}");
 }
 
-/// A limit for each user of a plan, and one for all.
+/// A limit for each user of a plan, and a limit for all users.
 const SHOP: &str = "
 - { namespace: shop, max_value: 2, seconds: 86400, name: users, conditions: ['descriptors[0].plan == \"free\"'], variables: ['descriptors[0].user'] }
 - { namespace: shop, max_value: 100, seconds: 86400, name: all }
 ";
-/// The path of the first.
+/// The path of the first limit.
 const USERS: &str = r#"per 86400 s if descriptors[0].plan == "free" for each descriptors[0].user"#;
 const ANN: [(&str, &str); 2] = [("user", "ann"), ("plan", "free")];
 
-/// Sends requests of a user of the plan: the number of those that are admitted.
+/// Sends requests of a user of the plan: the number of admitted requests.
 async fn admitted(client: &mut Client, requests: usize) -> usize {
     let mut admitted = 0;
     for _ in 0..requests {
@@ -140,7 +140,7 @@ async fn overrides_blocks_and_resets_apply_to_limits_with_conditions() {
     shop.operate("GiveBack", json!({ "domain": "shop", "descriptors": descriptors(&ANN), "hits": 1 })).await;
     assert_eq!(admitted(&mut client, 2).await, 1);
 
-    // An override has a counter of its own, and leaves those of the limits as they are.
+    // An override has a counter of its own, and leaves the counters of the limits as they are.
     let entries = json!([{ "key": "user", "value": "a*" }, { "key": "plan", "value": "*" }]);
     let limit = json!({ "requests": 3, "unit": "day" });
     shop.operate(
@@ -160,7 +160,7 @@ async fn overrides_blocks_and_resets_apply_to_limits_with_conditions() {
     assert_eq!(shop.operate("Explain", ann.clone()).await["descriptors"][0]["blockId"], "b");
     shop.operate("DeleteBlock", json!({ "id": "b" })).await;
     assert_eq!(admitted(&mut client, 3).await, 2);
-    // Of all users at once.
+    // Resets the counters of all users at once.
     let rule = json!({ "domain": "shop", "rule": USERS });
     assert_eq!(shop.operate("Reset", rule).await, json!({ "counters": "1" }));
     assert_eq!(admitted(&mut client, 3).await, 2);
@@ -228,7 +228,7 @@ async fn a_log_under_limits_with_conditions_is_replayed_with_the_same_decisions(
     for row in [(Some(USERS), Some(4)), (Some("(override o)"), Some(1)), (Some("(blocked)"), Some(2))] {
         assert!(denied.contains(&row), "{row:?} is not in {denied:?}");
     }
-    // Under one file: the first four alone, as another user never sends.
+    // Under one file with a limit of 4 for the whole log, other requests are admitted and others denied.
     let proposed = rules_file(&SHOP.replace("max_value: 2", "max_value: 4"));
     let other = report(&["--rules", text(proposed.path()), text(&log)])["report"].take();
     assert_eq!(other["current"]["admitted"], 11, "{other}");

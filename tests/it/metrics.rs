@@ -30,7 +30,7 @@ fn documented_families() -> BTreeMap<String, (String, String)> {
 const ELSEWHERE: [&str; 4] =
     ["tidegate_shared_", "tidegate_lease", "tidegate_granted_leases", "tidegate_xds_"];
 
-/// The names of a sample's labels but `le`, as the documentation writes them.
+/// The names of a sample's labels except `le`, as the documentation writes them.
 fn label_names(sample: &str) -> String {
     let labels = sample.split_once('{').map_or("", |(_, labels)| labels);
     // No value in these tests has an equals sign or a comma.
@@ -160,7 +160,7 @@ async fn counts_of_a_limit_go_on_across_a_reload_that_renumbers_it() {
     );
     std::fs::write(rules.path(), changed).expect("it is written");
     server.signal(rustix::process::Signal::HUP);
-    // The reload takes its time.
+    // The reload takes some time.
     while metrics(port).await["tidegate_rules_generation"] < 2.0 {}
     client.hit("shop", &[("user", "ann")]).await.expect("a response");
     let found = metrics(port).await;

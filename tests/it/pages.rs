@@ -41,7 +41,7 @@ fn blocks(page: &str) -> Vec<Block> {
 }
 
 impl Block {
-    /// Whether it is a whole rule file. Comments may stand in front.
+    /// Whether the block is a whole rule file. Comments may precede it.
     fn is_rule_file(&self) -> bool {
         let mut lines = self.text.lines().filter(|line| !line.starts_with('#'));
         let first = lines.next().unwrap_or_default();
@@ -91,7 +91,7 @@ impl Sandbox {
         Self { folder, server: None }
     }
 
-    /// Starts a server with the rules of a block, in place of the server before.
+    /// Starts a server with the rules of a block, and stops the server before it.
     fn serve(&mut self, rules: &str) {
         fs::write(self.folder.path().join("rules.yaml"), rules).expect("a file");
         self.server = None;
@@ -119,7 +119,7 @@ impl Sandbox {
 }
 
 impl Sandbox {
-    /// The first command of a block that does not print what the page shows, with what it prints.
+    /// The first command of a block whose output differs from the page, with its output.
     fn first_that_differs(&self, block: &Block) -> Option<String> {
         block.commands().into_iter().find_map(|(command, shown)| {
             let printed = self.run(command);
@@ -142,7 +142,7 @@ fn comparable(line: &str) -> String {
     shown.join(" ")
 }
 
-/// Whether the output is as shown. A line `…` stands for any number of lines, and `…` at the end of a line for its rest.
+/// Whether the output is as shown. A line `…` stands for any number of lines, and `…` at the end of a line for the rest of the line.
 fn agrees(shown: &[&str], printed: &[&str]) -> bool {
     let Some((first, rest)) = shown.split_first() else { return printed.is_empty() };
     if *first == "…" {
@@ -178,7 +178,7 @@ fn the_commands_print_what_the_page_shows(name: &str, commands_at_least: usize) 
             rules.iter().for_each(|rules| sandbox.serve(rules));
             sandbox.first_that_differs(&block)
         });
-        // All attempts differ, or one does not.
+        // Stops at the first attempt that does not differ.
         let differences: Vec<String> = attempts.by_ref().map_while(|difference| difference).collect();
         if let (ATTEMPTS, Some(last)) = (differences.len(), differences.last()) {
             wrong.push(format!("{name}:{}: {last}", block.line));
@@ -232,7 +232,7 @@ fn quickstart_with(entries: &str) -> String {
     config
 }
 
-/// A reader copies rules and actions together: keys that differ would leave requests unlimited.
+/// A reader copies rules and actions together: if their keys differed, requests would be unlimited.
 #[test]
 fn the_envoy_actions_of_each_recipe_reach_its_limits() {
     let page = fs::read_to_string(root().join("docs/recipes.md")).expect("the page");

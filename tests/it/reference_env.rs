@@ -41,7 +41,7 @@ fn free_ports<const N: usize>() -> [u16; N] {
 }
 
 impl Ratelimit {
-    /// Starts `FOLDER/ratelimit` with these variables and those of its ports, and no others.
+    /// Starts `FOLDER/ratelimit` with these variables and the variables of its ports, and no others.
     fn start(folder: &Path, variables: &[(&str, &str)]) -> Self {
         let program = folder.join("ratelimit");
         symlink(env!("CARGO_BIN_EXE_tidegate"), &program).expect("a link");
@@ -90,7 +90,7 @@ async fn the_variables_of_the_reference_server_alone_configure_a_server() {
             ("SOMETHING_ELSE", "1"),
         ],
     );
-    // A bad file: the server starts, and refuses requests.
+    // The file is bad: the server starts, and refuses requests.
     eventually("the health check", async || server.status(server.http, "/healthcheck").await == Some(200))
         .await;
     assert_eq!(server.status(server.debug, "/metrics").await, Some(200));
@@ -103,7 +103,7 @@ async fn the_variables_of_the_reference_server_alone_configure_a_server() {
     let named = HealthCheckRequest { service: "ratelimit".into() };
     assert_eq!(health.check(named).await.expect("the name is known").into_inner().status, 1);
 
-    // A good file, whatever its extension.
+    // The file is good, whatever its extension.
     fs::write(config.join("rules.conf"), RULES).expect("a file");
     eventually("the rules", async || client.hit("d", &[("other", "a")]).await.is_ok()).await;
     let mut codes = Vec::new();
@@ -157,7 +157,7 @@ async fn the_variables_of_prometheus_set_the_port_and_the_path_of_the_metrics() 
     assert_eq!(server.status(server.debug, "/rlconfig").await, Some(200));
 }
 
-/// Without rules the text and the figures were those of counters that are restored, and health stayed OK when the last file was
+/// Without rules the text and the figures used to be those of counters that are being restored, and health stayed OK when the last file was
 /// removed.
 #[tokio::test]
 async fn without_rules_calls_are_errors_and_counted_and_health_follows_the_rules() {
@@ -209,7 +209,7 @@ async fn without_rules_calls_are_errors_and_counted_and_health_follows_the_rules
     assert_eq!(client.hit("d", &[("k", "a")]).await.expect("an answer").overall_code(), Code::Ok);
 }
 
-/// Rules that are none are no error: requests are admitted from the start. A file beside the directory is read with it.
+/// The absence of rules is no error: requests are admitted from the start. A file beside the directory is read with it.
 #[tokio::test]
 async fn an_empty_directory_admits_everything_and_a_file_beside_it_is_read() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -228,7 +228,7 @@ async fn an_empty_directory_admits_everything_and_a_file_beside_it_is_read() {
     .await;
 }
 
-/// The variables of the manifest for Istio, without those of the deployment's folders, and the rules of its ConfigMap.
+/// The variables of the manifest for Istio, without the variables for the deployment's folders, and the rules of its ConfigMap.
 fn istio() -> (Vec<(String, String)>, String) {
     let manifest = include_str!("../../deploy/kubernetes/istio.yaml");
     let documents: Vec<Value> = manifest
@@ -246,7 +246,7 @@ fn istio() -> (Vec<(String, String)>, String) {
     (pairs.filter(|(name, _)| name != "RUNTIME_ROOT").collect(), rules)
 }
 
-/// Without IPv6 the listeners are those of IPv4.
+/// Without IPv6 the server listens on IPv4 only.
 #[tokio::test]
 async fn the_variables_of_istios_manifest_configure_a_server_that_listens_on_ipv6() {
     let (mut variables, rules) = istio();

@@ -9,7 +9,7 @@ use tonic::Streaming;
 
 const RATE_LIMIT_SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
-/// Requests of a reflection client in the order of `grpcurl`: the services, then the files of one, then their imports.
+/// Requests of a reflection client in the order of `grpcurl`: the services, then the files of a service, then their imports.
 macro_rules! discover {
     ($version:ident, $server:expr) => {{
         use tonic_reflection::pb::$version::{
@@ -53,7 +53,7 @@ struct Discovered {
 }
 
 impl Discovered {
-    /// Adds files; the names of those that they import and that are not there yet.
+    /// Adds files; returns the names of imported files that are still missing.
     fn take(&mut self, encoded: &[Vec<u8>]) -> Vec<String> {
         let decode =
             |bytes: &Vec<u8>| FileDescriptorProto::decode(bytes.as_slice()).expect("a file descriptor");

@@ -40,7 +40,7 @@ impl Rules {
     }
 }
 
-/// A limit of so many requests a day for each value of `k`.
+/// A limit of this many requests a day for each value of `k`.
 fn limit(requests: u32) -> String {
     format!(
         "domain: d\ndescriptors:\n  - key: k\n    rate_limit: {{unit: day, requests_per_unit: {requests}}}\n"
@@ -107,7 +107,7 @@ async fn a_bad_file_leaves_the_rules_and_every_error_is_reported() {
     let rules = Rules::new(&limit(10));
     let (server, port) = start(rules.folder.path(), &[]);
     let mut client = server.client().await;
-    // The good change of one file has no effect while the other is bad.
+    // A valid change of one file has no effect while the other file is bad.
     fs::write(rules.folder.path().join("b.yaml"), "domain: e\nunit: day\ndescriptors: [{kee: x}]\n").unwrap();
     rules.replace(&limit(20));
     let failed = until(port, "failed", |status| {
@@ -166,7 +166,7 @@ async fn the_swap_of_a_config_map_reloads_all_of_its_files_at_once() {
         let limit = answer.statuses[0].current_limit.as_ref().map(|limit| limit.requests_per_unit);
         assert_eq!(limit, Some(20));
     }
-    // The watch of the removed directory is gone, and that is no warning.
+    // The watch of the removed directory is gone, which is not a warning.
     publish("..3", 30);
     fs::remove_dir_all(folder.path().join("..2")).unwrap();
     until(port, "reloaded", |status| status["generation"] == 3).await;
@@ -177,7 +177,7 @@ async fn the_swap_of_a_config_map_reloads_all_of_its_files_at_once() {
 /// Requests of the first generation.
 const FIRST: u32 = 1_000_000;
 
-/// Both rules of the generation have its number in their limits, so that an answer shows under which rules it was made.
+/// Both rules of the generation have its number in their limits, so that an answer shows the rules under which it was made.
 fn generation(number: u32) -> String {
     let requests = FIRST + number;
     let rule = |key: &str| {
@@ -214,8 +214,8 @@ impl Latencies {
     }
 }
 
-/// Calls until the end, and checks every answer: both statuses are of one generation, generations never go back, no hit
-/// is lost or counted twice. Returns the latencies without and with reloads.
+/// Calls until the end, and checks every answer: both statuses are of one generation, generations never decrease, and no hit is lost or
+/// counted twice. Returns the latencies without and with reloads.
 #[expect(clippy::disallowed_methods, reason = "measures the time of real calls")]
 async fn call_until_end(mut client: Client, value: &str, counts: &Counts) -> [Latencies; 2] {
     let (mut hits, mut last) = (0, 0);
@@ -254,15 +254,15 @@ fn variable(name: &str, default: u32) -> u32 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Reloads may make calls later by so many milliseconds at [`LATER_PERCENTILE`], or twice as late where the machine is so loaded
-/// that calls take longer than that without reloads.
+/// Reloads may delay calls by this many milliseconds at [`LATER_PERCENTILE`], or double their latency if the machine is so loaded that
+/// calls take longer than that without reloads.
 const LATER_MILLIS_MAX: f64 = 1.0;
 
-/// The percentile that is compared, unless TIDEGATE_RELOAD_PERCENTILE sets another. Higher ones measure the machine where other
-/// tests run beside this one; `.ci/run` compares the 99th without them, and `cargo xtask perf` the 99.9th.
+/// The percentile that is compared, unless TIDEGATE_RELOAD_PERCENTILE sets another. Higher percentiles measure the machine if other tests
+/// run beside this test; `.ci/run` compares the 99th without them, and `cargo xtask perf` the 99.9th.
 const LATER_PERCENTILE: u32 = 50;
 
-/// Ten reloads a second under load, for TIDEGATE_RELOAD_SECONDS, of files with TIDEGATE_RELOAD_RULES more rules. Between the
+/// Ten reloads a second under load, for TIDEGATE_RELOAD_SECONDS, of files with TIDEGATE_RELOAD_RULES additional rules. Between these
 /// seconds the same load continues without reloads, for comparison.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_answer_during_reloads_is_right_under_the_rules_before_or_after() {
@@ -293,7 +293,7 @@ async fn every_answer_during_reloads_is_right_under_the_rules_before_or_after() 
             ticks.tick().await;
             rules.replace(&file(number));
             server.signal(rustix::process::Signal::HUP);
-            // Reloads of changes in quick succession are one.
+            // Reloads of changes in quick succession are combined.
             eventually(&format!("generation {number}"), async || {
                 let limit = limit_of(&mut client, "other").await;
                 if limit == Some(FIRST + number) { Ok(()) } else { Err(limit) }
@@ -346,7 +346,7 @@ async fn snapshots(port: u16) -> f64 {
     line.parse().expect("a number")
 }
 
-/// The rules of the next start are those of the file, whole, and the counters those of the last snapshot.
+/// The next start reads the rules of the file as a whole, and the counters of the last snapshot.
 #[tokio::test]
 async fn a_server_killed_during_a_reload_starts_again() {
     let rules = Rules::new(&generation(0));
@@ -376,7 +376,7 @@ async fn a_server_killed_during_a_reload_starts_again() {
     }
 }
 
-/// `check` warned of these rules, and a server that loaded them was silent.
+/// `check` warned of these rules, but a server that loaded them was silent.
 #[test]
 fn a_server_logs_the_warnings_of_check_when_it_loads_rules() {
     let network = "domain: d\ndescriptors:\n  - {key: k, value: 10.0.0.0/8}\n";
@@ -387,7 +387,7 @@ fn a_server_logs_the_warnings_of_check_when_it_loads_rules() {
     server.logged("write `value_regex: ^/api/.*`");
 }
 
-/// The domain of such a file had no rules, and nothing named the file.
+/// The domain of such a file had no rules, and no message named the file.
 #[test]
 fn a_server_names_rule_files_that_it_does_not_read_once() {
     let folder = tempfile::tempdir().unwrap();

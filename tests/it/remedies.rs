@@ -48,7 +48,7 @@ fn a_plain_client_at_a_port_with_tls_is_referred_to_its_flags() {
 
 #[test]
 fn an_error_of_a_client_with_tls_does_not_say_that_it_has_none() {
-    // Another service with TLS, which does not speak HTTP/2: here, the HTTP port.
+    // Another service with TLS, which does not speak HTTP/2; here it is the HTTP port.
     let pki = Pki::new();
     let (cert, key, ca) = (pki.path("server.crt"), pki.path("server.key"), pki.path("ca.crt"));
     let server = Server::start(&[

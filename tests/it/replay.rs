@@ -39,7 +39,8 @@ descriptors:
   - { key: exempt, rate_limit: { unlimited: true } }
 ";
 
-/// Descriptors that values select, and a limit that they do: of no use where a log has hashes instead of values.
+/// Limits for descriptors that are selected by value, and a limit with a condition on values: useless for a log with hashes instead of
+/// values.
 const BY_VALUE: &str = "
   - { key: list, values: [c0, c1, c2], rate_limit: { per: 200ms, requests_per_unit: 5 } }
   - { key: any_case, values: [C0, C1, C2], value_ignore_case: true, rate_limit: { per: 200ms, requests_per_unit: 5 } }
@@ -66,7 +67,7 @@ pub const LIMITED: [&str; 14] = [
     "banned",
 ];
 
-/// Those of [`BY_VALUE`].
+/// The keys of [`BY_VALUE`].
 const MATCHED: [&str; 5] = ["list", "any_case", "network", "regex", "when"];
 const OTHERS: [&str; 3] = ["shadow", "exempt", "unknown"];
 
@@ -106,7 +107,7 @@ impl Numbers {
         (self.0 >> 33) % bound
     }
 
-    /// A descriptor whose value one of this many clients has.
+    /// A descriptor with the value of one of this many clients.
     fn descriptor(&mut self, clients: u64) -> RateLimitDescriptor {
         let keys = (LIMITED.len() + MATCHED.len() + OTHERS.len()) as u64;
         let key = LIMITED
@@ -133,7 +134,7 @@ impl Numbers {
     }
 }
 
-/// Sends requests of so many clients over a connection, which all connections share.
+/// Sends requests of this many clients over a connection. All connections have the same clients.
 pub async fn send_requests(client: Client, connection: u64, clients: u64, count: usize) {
     let mut numbers = Numbers(connection);
     for _ in 0..count.div_ceil(CALLS_AT_ONCE) {
@@ -170,7 +171,7 @@ impl Logged {
         Self { folder, rules, requests }
     }
 
-    /// The log, and the logs that it was rotated to.
+    /// The log, and the files that it was rotated to.
     fn logs(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.folder.path()).expect("a folder");
         let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -199,7 +200,7 @@ async fn the_log_of_a_server_replayed_under_its_rules_reproduces_every_decision(
     assert_eq!(of["proposed"], of["current"]);
     for key in LIMITED.into_iter().chain(MATCHED) {
         let rules = of["rules"].as_array().expect("rows");
-        // With its values, if the descriptor has some: `network=(network 10.0.0.0/30)`.
+        // With its values if the descriptor has values: `network=(network 10.0.0.0/30)`.
         let is_of_key =
             |row: &&Value| row["rule"].as_str().and_then(|rule| rule.split('=').next()) == Some(key);
         let row = rules.iter().find(is_of_key).unwrap_or_else(|| panic!("{key} has no row"));
@@ -208,14 +209,15 @@ async fn the_log_of_a_server_replayed_under_its_rules_reproduces_every_decision(
         assert!(denied > Some(0) && denied < all, "{row}");
     }
 
-    // The same log under other rules: the comparison above can fail. The limit of a day does not depend on the speed of the machine.
+    // The same log under other rules shows that the comparison above can fail. A limit of a day does not depend on the speed of the
+    // machine.
     let proposed = rules_file(&(RULES.replace("requests_per_unit: 9", "requests_per_unit: 4") + BY_VALUE));
     let changed = report(&[&["--rules", text(proposed.path())], &logs[..]].concat());
     assert!(changed["report"]["newly_denied"].as_u64() > Some(0), "{changed}");
     let top = &changed["report"]["keys_newly_denied"]["top"];
     assert!(top[0]["entries"][0][0].is_string(), "{top}");
 
-    // Against the rules of the server instead of its log: the same result.
+    // Compared with the rules of the server instead of its log, the result is the same.
     let args = ["--rules", text(proposed.path()), "--against", text(logged.rules.path())];
     let mut against = report(&[&args, &logs[..]].concat());
     assert_eq!(against["report"]["is_current_recorded"].take(), json!(false));
@@ -223,7 +225,7 @@ async fn the_log_of_a_server_replayed_under_its_rules_reproduces_every_decision(
     assert_eq!(against, changed);
 }
 
-/// A hash takes the place of its value in the key of a counter.
+/// In the key of a counter, a hash stands for its value.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_of_hashed_values_is_reproduced_and_so_are_the_semantics_of_the_reference() {
     let args = ["--threads", "1", "--compat", "reference", "--decision-log-values", "hash"];

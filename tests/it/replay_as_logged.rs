@@ -1,4 +1,4 @@
-//! `tidegate replay` without rules: a log contains all that its decisions depended on, and is reproduced exactly, although several
+//! `tidegate replay` without rules: a log contains everything that its decisions depended on, and is reproduced exactly, although several
 //! threads decided requests to the same counters while rules, overrides, blocks and counters were changed.
 
 use crate::{
@@ -66,7 +66,7 @@ async fn a_log_of_two_workers_with_reloads_overrides_and_resets_is_reproduced_ex
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("decisions");
     let args = ["--threads", "2", "--decision-log", text(&log), "--decision-log-queue-bytes", "33554432"];
-    // Some twenty files, however many requests there are: a replay keeps thousands of lines of each in memory.
+    // About twenty files, however many requests there are: a replay keeps thousands of lines of each file in memory.
     let max_bytes = (20 * requests()).max(1_000_000).to_string();
     let rotation = ["--decision-log-max-bytes", &max_bytes, "--decision-log-keep", "100"];
     let server = Controlled::start(RULES, &[&args[..], &rotation].concat());
@@ -82,9 +82,9 @@ async fn a_log_of_two_workers_with_reloads_overrides_and_resets_is_reproduced_ex
     };
     let (succeeded, ()) = tokio::join!(operate(&server, &is_stopped), sent);
     assert!(succeeded.iter().all(|count| *count > 0), "{succeeded:?}");
-    // Of a rule, while nothing is decided: it has no single place among decisions.
+    // Resets a rule while no request is decided: a reset of a rule has no single place among decisions.
     let reset = json!({"domain": "every", "rule": "calendar", "reason": "test"});
-    // The calls before may have been all that a caller may make in a second.
+    // The calls before may have used up what a caller may make in a second.
     let status = loop {
         match server.call(&server.operate, "Reset", &reset).await {
             (429, _) => {}
@@ -121,7 +121,7 @@ async fn a_log_of_two_workers_with_reloads_overrides_and_resets_is_reproduced_ex
         assert!(rules.iter().any(|row| row["rule"] == key), "{key} has no row: {rules:?}");
     }
 
-    // The rules of the start alone do not reproduce it: the comparison above can fail.
+    // The rules of the start alone do not reproduce the log, so the comparison above can fail.
     let first_rules = crate::support::rules_file(RULES);
     let other: Value = report(&[&["--rules", text(first_rules.path())], &paths[..]].concat());
     assert!(other["report"]["responses_changed"].as_u64() > Some(0));
@@ -133,7 +133,7 @@ async fn a_log_of_two_workers_with_reloads_overrides_and_resets_is_reproduced_ex
     );
 }
 
-/// Estimates and slots of few keys, so that ends are between the starts of others.
+/// Estimates and slots of few keys, so that ends come between the starts of others.
 const LASTING: &str = "
 domain: edge
 descriptors:
@@ -191,7 +191,7 @@ async fn ends_of_slots_and_of_estimates_are_reproduced_exactly_also_if_tickets_a
         let differences = ["newly_denied", "newly_admitted", "responses_changed"];
         assert_eq!(differences.map(|key| &replayed["report"][key]), [0, 0, 0], "{values}: {replayed}");
         assert!(replayed["report"]["proposed"]["denied"].as_u64() > Some(50), "{replayed}");
-        // Without the tickets nothing ends: the comparison above can fail.
+        // Without the tickets no request ends, so the comparison above can fail.
         let lines = fs::read_to_string(&log).expect("text").replace("\"ticket", "\"other");
         let without = folder.path().join("without");
         fs::write(&without, lines).expect("written");
@@ -205,7 +205,7 @@ const FULL: [&str; 2] = [
     "{ unit: year, requests_per_unit: 40, algorithm: fixed_window, reserve: 40, max_hold: 1h }",
 ];
 
-/// Nothing but the reset ends them: a replay held such slots until `max_hold`.
+/// Only the reset ends these requests: a replay used to hold such slots until `max_hold`.
 #[tokio::test]
 async fn calls_that_clients_reset_are_reproduced_exactly_also_if_tickets_are_hashed() {
     for (limit, values) in FULL.into_iter().zip(["plain", "hash"]) {
@@ -231,7 +231,7 @@ async fn calls_that_clients_reset_are_reproduced_exactly_also_if_tickets_are_has
         let figures = [&of["requests"], &of["proposed"]["admitted"], &of["responses_changed"]];
         assert_eq!(figures, [40, 40, 0], "{limit}: {replayed}");
         assert_eq!(replayed["lines"]["bad"], 0, "{replayed}");
-        // Without these lines all but the first are denied: the comparison above can fail.
+        // Without these lines all requests but the first are denied, so the comparison above can fail.
         let without = folder.path().join("without");
         let kept =
             lines.lines().filter(|line| !line.contains("\"cancelled\"")).map(|line| format!("{line}\n"));

@@ -1,4 +1,4 @@
-//! `tidegate replay`: the files that it reads and writes. Compressed logs, bad lines, access logs, suggestions, the page with plots.
+//! `tidegate replay`: the files that it reads and writes. Compressed logs, bad lines, access logs, suggestions, and the page with plots.
 
 use crate::{
     replay::{replay, report, text},
@@ -59,7 +59,7 @@ fn compressed_logs_and_standard_input_are_merged_by_time() {
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let report = &report["report"];
     assert_eq!((&report["requests"], &report["out_of_order"]), (&json!(132), &json!(0)));
-    // 2 of each minute are admitted for `a`, both hits of `b`.
+    // 2 hits of each minute are admitted for `a`, and both hits of `b`.
     assert_eq!((&report["proposed"]["admitted"], &report["newly_denied"]), (&json!(6), &json!(126)));
     assert_eq!(report["proposed"]["worst_minute"]["start"], "2026-03-01T12:00:00Z");
     assert_eq!(report["proposed"]["worst_minute"]["denied"], 68);
@@ -120,7 +120,7 @@ fn access_logs_of_envoy_and_csv_are_replayed_by_a_mapping_of_fields() {
         let replayed = report(&[&mapping[..], &["--format", format, text(log)]].concat());
         let of = &replayed["report"];
         assert_eq!((&of["requests"], &of["current"]["denied"]), (&json!(45), &json!(9)), "{replayed}");
-        // Of each of the users 4 to 9, three hits are admitted.
+        // Three hits of each of the users 4 to 9 are admitted.
         assert_eq!(of["proposed"]["admitted"], 1 + 2 + 7 * 3, "{format}");
         let lines = &replayed["lines"];
         assert_eq!((&lines["bad"], &lines["without_descriptors"]), (&json!(bad), &json!(unmapped)));

@@ -1,5 +1,5 @@
-//! `tidegate replay` of access logs: the same requests have the same report in each format and in each order, and what is not decided is
-//! named first.
+//! `tidegate replay` of access logs: the same requests have the same report in each format and in each order, and the report first names
+//! what it does not decide.
 
 use crate::{
     replay::{replay, report, text},
@@ -16,7 +16,7 @@ use tempfile::{NamedTempFile, TempDir};
 /// 2026-03-01T12:00:00Z.
 const START: i64 = 1_772_366_400;
 
-/// A request of an access log. Times are whole seconds, as those of nginx and Apache are.
+/// A request of an access log. Times are whole seconds, like the times of nginx and Apache.
 struct Sent {
     second: i64,
     address: String,
@@ -90,7 +90,7 @@ const JSON: [&str; 10] = [
     "agent=agent",
 ];
 
-/// As servers escape quotes and what is not ASCII.
+/// Escapes quotes and characters outside ASCII as servers do.
 fn escaped(text: &str, quote: &str) -> String {
     let escape = |byte: u8| match byte {
         b'"' => quote.to_owned(),
@@ -237,7 +237,7 @@ fn a_log_in_another_order_is_sorted_and_has_the_same_report() {
     assert!(error.contains("-: the requests are not in the order of time; write them to a file"), "{error}");
 }
 
-/// A decision log of version 2 has numbers, which are out of order too where its files were joined the wrong way round.
+/// A decision log of version 2 has numbers, which are also out of order if its files were joined in the wrong order.
 #[test]
 fn a_decision_log_in_another_order_is_sorted() {
     let (folder, rules) = (tempfile::tempdir().expect("a folder"), rules());
@@ -359,7 +359,7 @@ fn binary_lines_and_lines_of_another_format_are_counted_and_skipped() {
         "{reasons}"
     );
 
-    // Most lines are of another format: that is said first.
+    // Most lines are of another format: the report says that first.
     let lines = fs::read_to_string(log(folder.path(), "json", json_line)).expect("written");
     fs::write(
         &path,

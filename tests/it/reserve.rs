@@ -1,4 +1,4 @@
-//! Costs known at the end, on a real server: tickets, restarts, and calls that their clients reset.
+//! Costs known at the end, on a real server: tickets, restarts, and calls that clients reset.
 
 use crate::admin::{metrics, start_from};
 use crate::concurrency::{acknowledged, remaining, send_call, slot};

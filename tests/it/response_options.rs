@@ -43,7 +43,7 @@ async fn a_rule_denies_in_its_own_words_or_lets_through_with_a_mark() {
     assert!(marked.response_headers_to_add.is_empty() && marked.raw_body.is_empty());
 }
 
-/// Its queue would release a second request after an hour, which is longer than it may wait.
+/// The queue would release a second request after an hour, which is longer than the request may wait.
 const QUEUED: &str = "
 domain: edge
 descriptors:

@@ -63,6 +63,6 @@ async fn a_server_stopped_while_restoring_stops() {
         Err(ServeError::Start { what: "an abandoned restore", source: std::io::ErrorKind::Other.into() })
     };
     let now = Timestamp::from_millis(1_700_000_000_000);
-    // Dropping it waits for its end, and asserts that it stopped without an error.
+    // Dropping the server waits for its end, and asserts that it stopped without an error.
     drop(InProcess::start_with(Start::Restored(Box::new(restore)), now));
 }

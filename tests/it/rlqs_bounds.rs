@@ -15,7 +15,7 @@ use tonic::Code;
 
 const HOSTILE: usize = 4;
 
-/// A message with requests to so many buckets.
+/// A message with requests to this many buckets.
 fn reports(buckets: usize) -> RateLimitQuotaUsageReports {
     let usage = |value: usize| BucketQuotaUsage {
         bucket_id: Some(bucket(&[("plan", &value.to_string())])),
@@ -26,7 +26,7 @@ fn reports(buckets: usize) -> RateLimitQuotaUsageReports {
     RateLimitQuotaUsageReports { domain: "shop".to_owned(), bucket_quota_usages }
 }
 
-/// Streams of one address report a thousand buckets each, as fast as these are taken in.
+/// Streams of one address report a thousand buckets each, as fast as the server reads them.
 #[tokio::test]
 async fn clients_that_report_all_the_time_do_not_delay_the_assignments_of_others() {
     let server = serve(RULES, &["--http-listen", "127.0.0.1:0"]);
@@ -50,7 +50,7 @@ async fn clients_that_report_all_the_time_do_not_delay_the_assignments_of_others
     let (count, secs) =
         (page["tidegate_quota_reports_total"], SystemClock::new().now().since(began).as_secs_f64());
     println!("{count} reports in {secs:.1} s, an assignment took {longest:?} at most");
-    // Fifty thousand of the address in a second, as many at once, and the messages that are beyond that.
+    // Fifty thousand reports of the address in a second, as many again at once, and the messages that exceed that.
     assert!(count >= 10_000.0 && count <= 50_000.0 * (secs + 1.5), "{count} in {secs} s");
     assert!(longest < Duration::from_secs(5), "{longest:?}");
     hostile.iter().for_each(tokio::task::JoinHandle::abort);
@@ -66,7 +66,7 @@ async fn reports_beyond_the_bounds_of_a_message_and_a_stream_are_counted() {
         assigned += client.next().await.expect("assignments").len();
     }
     assert_eq!(assigned, 1_000);
-    // The last of them are taken in after those that have assignments.
+    // The last reports are processed after those that already have assignments.
     let look = async || {
         let page = metrics(server.admin_port()).await;
         let refused = page["tidegate_quota_refused_reports_total{reason=\"buckets\"}"];
@@ -76,7 +76,7 @@ async fn reports_beyond_the_bounds_of_a_message_and_a_stream_are_counted() {
     eventually("4,000 reports, 3,100 of them refused", look).await;
 }
 
-/// A stream that sent nothing kept its place for ever: two addresses with five hundred of these kept all others out.
+/// A stream that sent nothing used to keep its place for ever: two addresses with five hundred of them kept all others out.
 #[tokio::test]
 async fn streams_without_a_first_message_end() {
     let server = serve(RULES, &["--body-timeout", "500ms"]);
@@ -84,7 +84,7 @@ async fn streams_without_a_first_message_end() {
     assert_eq!(silent.end().await, Code::DeadlineExceeded);
 }
 
-/// Streams that each report a thousand new buckets and end: half a minute of them killed a server in a cgroup of 512 MiB.
+/// Streams that each report a thousand new buckets and end: half a minute of them used to kill a server in a cgroup of 512 MiB.
 #[tokio::test]
 async fn the_memory_of_buckets_of_ended_streams_is_bounded_and_calls_are_decided_meanwhile() {
     const MEMORY: u64 = 16 << 20;
@@ -102,7 +102,7 @@ async fn the_memory_of_buckets_of_ended_streams_is_bounded_and_calls_are_decided
         let Client { reports: sender, mut responses } = client;
         sender.send(reports).await.expect("the stream is open");
         drop(sender);
-        // It ends once its reports are taken in, or with RESOURCE_EXHAUSTED if there are too many.
+        // The stream ends once its reports are processed, or with RESOURCE_EXHAUSTED if there are too many.
         while let Ok(Some(_)) = responses.message().await {}
         calls.hit("shop", &[("plan", "one")]).await.expect("a call is decided");
         streams += 1;

@@ -1,5 +1,5 @@
 //! Keys that select descriptors by their values, schedules, bans and conditions in each place that has rules: decisions, `explain`, the
-//! control API, overrides, blocks, and What-if. `replay.rs` has them in replays, `core` in extensions of a control plane.
+//! control API, overrides, blocks, and What-if. `replay.rs` tests them in replays, `core` in extensions of a control plane.
 
 use crate::{
     control::{Controlled, descriptors},
@@ -19,7 +19,7 @@ descriptors:
   - { key: user, rate_limit: { unit: day, requests_per_unit: 1, when: 'descriptors[0].user != \"admin\"' } }
 ";
 
-/// Key, a value that its limit of one request is for, the name of the rule, and a value that no limit is for.
+/// Key, a value that its limit of one request is for, the name of the rule, and a value without a limit.
 const CASES: [(&str, &str, &str, Option<&str>); 6] = [
     ("plan", "TRIAL", "plan=(list free, any case)", Some("gold")),
     ("address", "2001:DB8:0::7", "address=(network 10.0.0.0/8)", Some("192.0.2.1")),
@@ -76,7 +76,7 @@ async fn each_key_holds_under_overrides_blocks_explanations_and_what_if() {
     assert_eq!(explained["counters"], Value::Null);
     until_recorded(&keys, "20").await;
 
-    // Another number for all of them, at all times.
+    // All rules have another number, at all times.
     let proposed = RULES.replace("requests_per_unit: 1", "requests_per_unit: 2");
     let report = keys.operate("WhatIf", json!({ "rules": proposed })).await;
     assert_eq!((&report["requests"], &report["newlyAdmitted"]), (&json!("20"), &json!("6")), "{report}");
@@ -88,7 +88,7 @@ async fn each_key_holds_under_overrides_blocks_explanations_and_what_if() {
         let limit = json!({ "requests": 3, "unit": "day" });
         let of = json!({ "id": key, "domain": "keys", "entries": entries, "limit": limit, "reason": "test" });
         keys.operate("SetOverride", json!({ "override": of })).await;
-        // What was used counts.
+        // Hits that were used before count.
         assert_eq!(codes(&mut client, key, value, 3).await, [OK, OK, OVER], "{key}");
         keys.operate("DeleteOverride", json!({ "id": key })).await;
         assert_eq!(codes(&mut client, key, value, 1).await, [OVER], "{key}");

@@ -28,7 +28,7 @@ fn parse(name: &str, text: &str) -> Result<RuleSet, String> {
     RuleSet::parse(&[source], &LoadOptions::default()).map_err(|errors| errors.to_string())
 }
 
-/// Beside each broken file, `NAME.expected` holds its errors, to the letter.
+/// Beside each broken file, `NAME.expected` contains its errors, to the letter.
 #[test]
 fn every_broken_file_gets_all_its_errors_with_place_and_remedy() {
     let files = yaml_files("tests/rules/broken");
@@ -126,7 +126,7 @@ fn yaml_that_the_reference_server_reads_is_read_alike() {
         ("requests_per_unit: 5}\n", "requests_per_unit: 5}\n---\n"),
         ("requests_per_unit: 5}\n", "requests_per_unit: 5}\n---\n# the end\n"),
         ("requests_per_unit: 5}\n", "requests_per_unit: 5}\n...\n"),
-        // Without a meaning; Envoy Gateway writes it.
+        // The key `name` has no meaning; Envoy Gateway writes it.
         ("domain: d", "name: edge\ndomain: d"),
         // Comments that follow a token without a space.
         ("domain: d", "domain: \"d\"#comment"),
@@ -146,7 +146,7 @@ fn yaml_that_the_reference_server_reads_is_read_alike() {
     }
 }
 
-/// The lines that are indented for the parser must not move the positions of errors.
+/// Indenting lines for the parser must not change the positions of errors.
 #[test]
 fn an_error_after_an_attached_comment_has_its_place() {
     let text = "domain: 'd'#é\ndescriptors:\n  - key: \"#k\"#c: d\n    unit: second\n";
@@ -154,7 +154,7 @@ fn an_error_after_an_attached_comment_has_its_place() {
     assert_eq!(parse("r.yaml", text).unwrap_err(), error);
 }
 
-/// 34 of 70 public repositories keep their rules so.
+/// 34 of 70 public repositories write their rules like this.
 #[test]
 fn the_rules_within_a_config_map_are_read_at_their_places() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -186,8 +186,7 @@ fn an_error_after_under_indented_quoted_text_has_its_place() {
     assert_eq!(parse("r.yaml", text).unwrap_err(), error);
 }
 
-/// A named limit that was alone on its rule got another identity once a second limit stood beside it: its counters were
-/// lost.
+/// A named limit that was alone on its rule used to get another identity once the rule got a second limit: its counters were lost.
 #[test]
 fn a_limit_that_is_added_to_a_rule_leaves_the_counters_of_the_first_one() {
     let burst = "{name: burst, unit: second, requests_per_unit: 100}";

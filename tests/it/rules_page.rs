@@ -1,4 +1,4 @@
-//! The examples of docs/rules.md about values, times, bans and conditions: what the page states of them is what is decided.
+//! The examples of docs/rules.md about values, times, bans and conditions: decisions are as the page states.
 
 use crate::support::limiter;
 use std::num::NonZeroU64;
@@ -96,12 +96,12 @@ fn a_schedule_keeps_what_was_used_and_its_resets_are_exact() {
     let Err(Reset::After(until_room)) = partner(1, evening) else { panic!("40 of 10 are used") };
     assert!(partner(1, evening + until_room.as_millis() as u64 - 1).is_err());
     assert_eq!(partner(1, evening + until_room.as_millis() as u64 + 1), Ok(()));
-    // A request that only the night of Monday admits.
+    // A request that is admitted only in the night of Monday.
     let at_nine = MONDAY + 21 * HOUR;
     let Err(reset) = partner(100, at_nine) else { panic!("100 of 10") };
     assert_eq!(reset, Reset::After(std::time::Duration::from_secs(3_600)));
     assert_eq!(partner(100, at_nine + HOUR), Ok(()));
-    // The night of Thursday ends on Friday, and nothing is limited on Sunday.
+    // The night of Thursday ends on Friday, and on Sunday nothing is limited.
     assert_eq!(partner(200, MONDAY + 4 * 24 * HOUR + 5 * HOUR), Ok(()));
     assert!(partner(11, MONDAY + 4 * 24 * HOUR + 6 * HOUR + 3 * MINUTE).is_err());
     assert_eq!(partner(100_000, MONDAY + 6 * 24 * HOUR), Ok(()));
@@ -127,7 +127,7 @@ fn limits_with_conditions_apply_as_described() {
     for elsewhere in ["method=GET,path=/static/a,user_id=ann", "method=PUT,path=/a,user_id=ann"] {
         assert_eq!(decide(&limiter, "shop", elsewhere, 100, MONDAY), Ok(()), "{elsewhere}");
     }
-    // All share the limit of a second.
+    // All methods share the limit of a second.
     assert!(decide(&limiter, "shop", "method=PUT", 9_601, MONDAY).is_err());
     assert_eq!(decide(&limiter, "shop", "method=PUT", 9_600, MONDAY), Ok(()));
 }

@@ -23,7 +23,7 @@ async fn the_demo_admits_five_and_denies_the_sixth() {
     let server = Server::start(&[]);
     let mut client = server.client().await;
     let expected = [Some(4), Some(3), Some(2), Some(1), Some(0), None];
-    // Of another user again, if the window moved between two calls.
+    // Tries another user again if the window moved between two calls.
     let mut users = 0;
     let reset = eventually("five are admitted, and the sixth is denied", async || {
         users += 1;
@@ -74,7 +74,7 @@ async fn concurrent_calls_of_one_connection_are_decided_in_order() {
     let mut calls = tokio::task::JoinSet::new();
     for _ in 0..50 {
         let mut client = client.clone();
-        // Every other one has a descriptor beside it that nothing limits.
+        // Every other request has an additional descriptor that nothing limits.
         let mut descriptors = vec![descriptor(&[("user", "a")])];
         descriptors.extend((calls.len() % 2 == 0).then(|| descriptor(&[("stranger", "a")])));
         calls.spawn(async move { client.should_rate_limit("edge", descriptors).await.unwrap() });
@@ -127,7 +127,7 @@ async fn a_drain_updates_health_finishes_requests_and_exits_with_zero() {
 
     server.signal(rustix::process::Signal::TERM);
     assert_eq!(watch.next().await.unwrap().unwrap().status(), ServingStatus::NotServing);
-    // Requests are still answered, on old connections and on new ones.
+    // The server still answers requests, on old connections and on new ones.
     let answer = server.client().await.hit("demo", &[("api_key", "late")]).await.unwrap();
     assert_eq!(answer.overall_code(), Code::Ok);
     // The watch ends by itself: it does not keep the connection open.
@@ -148,7 +148,7 @@ fn an_interrupt_drains_too() {
     assert!(server.wait().success());
 }
 
-/// SIGHUP ended the process without a last snapshot.
+/// SIGHUP used to end the process without a last snapshot.
 #[tokio::test]
 async fn sighup_without_rule_files_is_ignored_with_a_log_line() {
     let server = Server::start(&[]);
@@ -170,7 +170,7 @@ fn a_second_signal_ends_a_drain_at_once() {
     }
 }
 
-/// A supervisor may signal the process and then its group: the last snapshot was skipped.
+/// A supervisor may signal the process and then its group: the last snapshot used to be skipped.
 #[tokio::test]
 async fn two_signals_at_once_are_one_stop_with_a_last_snapshot() {
     let data = tempfile::tempdir().expect("a folder");
@@ -224,7 +224,7 @@ fn sigusr1_changes_the_log_level_and_back() {
     }
 }
 
-/// A stop took 15 s: the last metrics, then the last spans, each until a timeout.
+/// A stop used to take 15 s: the last metrics, then the last spans, each until a timeout.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "bounds how long a real server takes to stop")]
 fn a_collector_that_never_responds_delays_a_stop_by_the_drain_timeout_at_most() {

@@ -1,4 +1,4 @@
-//! The protocols of systemd, with the tests in its role: notifications to its datagram socket (`NOTIFY_SOCKET`), and listening
+//! The protocols of systemd, with the tests in the role of systemd: notifications to its datagram socket (`NOTIFY_SOCKET`), and listening
 //! sockets that it passes (`LISTEN_FDS`).
 
 use crate::support::{Client, Server, rules_file};

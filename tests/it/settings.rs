@@ -1,4 +1,4 @@
-//! Where settings of the server come from, how they are checked, and how they are shown.
+//! Where the server's settings come from, how they are checked, and how they are shown.
 
 use crate::support::{Server, http1, rules_file};
 use serde_json::Value;
@@ -36,7 +36,7 @@ fn refused(args: &[&str], variables: &[(&str, &str)]) -> String {
     errors(&checked)
 }
 
-/// Some were in errors, and one in a line of the log.
+/// Some passwords used to appear in errors, and one in a line of the log.
 #[test]
 fn no_error_and_no_line_of_the_log_shows_a_password() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -73,7 +73,7 @@ fn no_error_and_no_line_of_the_log_shows_a_password() {
     assert!(!server.log().iter().any(|line| line.contains("PW")), "{:#?}", server.log());
 }
 
-/// A server with such a bound started, and refused every request.
+/// A server with such a bound used to start, and refused every request.
 #[test]
 fn bounds_of_zero_are_refused() {
     for bound in [

@@ -1,5 +1,5 @@
-//! One request a second against 5 per 10 s on `sliding_log`: of sixty, thirty are admitted, in alternating runs of 5, because
-//! denied ones do not count. Through the library, and through a running server with a clock that the test sets.
+//! One request a second against 5 per 10 s on `sliding_log`: of sixty requests, thirty are admitted, in alternating runs of 5, because
+//! denied requests do not count. Tested through the library, and through a running server whose clock the test sets.
 
 use crate::support::{Client, InProcess, descriptor, limiter};
 use std::time::Duration;

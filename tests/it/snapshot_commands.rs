@@ -27,14 +27,14 @@ fn snapshot(args: &[&str]) -> Output {
     command.arg("snapshot").args(args).output().expect("the program runs")
 }
 
-/// Its standard output; it must succeed.
+/// The standard output of a command, which must succeed.
 fn printed(args: &[&str]) -> String {
     let output = snapshot(args);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Its standard error; it must fail.
+/// The standard error of a command, which must fail.
 fn error_of(args: &[&str]) -> String {
     let output = snapshot(args);
     assert_eq!(output.status.code(), Some(1));
@@ -77,7 +77,7 @@ async fn a_snapshot_is_inspected_verified_exported_and_imported_elsewhere() {
     assert_eq!(answer.statuses[0].limit_remaining, 997);
 }
 
-/// Runs a command with a terminal as standard error; returns what the terminal was sent.
+/// Runs a command with a terminal as standard error; returns the bytes that the terminal received.
 fn on_a_terminal(args: &[&str]) -> String {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudoterminal");
@@ -118,7 +118,7 @@ fn a_snapshot_is_imported_from_standard_input() {
     assert!(printed(&["verify", text(folder.path())]).contains("good, 8 counters"));
 }
 
-/// Two limits of one rule were shown as identical rows.
+/// Two limits of one rule used to be shown as identical rows.
 #[test]
 fn inspect_distinguishes_the_limits_of_one_rule() {
     let table = printed(&["inspect", text(&fixture("snapshot-v1-limits").join("data"))]);
@@ -131,7 +131,7 @@ fn inspect_distinguishes_the_limits_of_one_rule() {
     }
 }
 
-/// Every file and directory below a folder, with its content and when it was changed.
+/// Every file and directory below a folder, with its content and the time of its last change.
 fn state_of(folder: &Path) -> Vec<(PathBuf, std::time::SystemTime, Option<Vec<u8>>)> {
     let mut state = Vec::new();
     for entry in fs::read_dir(folder).expect("the folder exists") {
@@ -146,7 +146,7 @@ fn state_of(folder: &Path) -> Vec<(PathBuf, std::time::SystemTime, Option<Vec<u8
     state
 }
 
-/// Inspecting needed permission to write, created a lock file, and let sled write to its files.
+/// Inspecting used to need permission to write, created a lock file, and let sled write to its files.
 #[test]
 fn reading_a_snapshot_changes_nothing_in_its_directory() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -170,7 +170,7 @@ fn a_directory_without_a_snapshot_is_an_error_and_is_not_created() {
     assert!(!missing.exists());
 }
 
-/// One flipped bit in each of many bytes over all files. `verify` once said good of a damaged directory.
+/// One flipped bit in each of many bytes over all files. `verify` once reported a damaged directory as good.
 #[test]
 fn a_flipped_bit_is_found_or_has_no_effect() {
     const FLIPS: usize = 60;
@@ -204,7 +204,7 @@ fn a_flipped_bit_is_found_or_has_no_effect() {
     assert!(found > tried / 2, "{found} of {tried} found");
 }
 
-/// Damage to the files of sled made it panic, and `verify` print a backtrace.
+/// Damaged files used to make sled panic, and `verify` print a backtrace.
 #[test]
 fn damaged_files_are_reported_in_words_and_without_a_backtrace() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -243,7 +243,7 @@ fn a_lock_that_is_a_directory_is_reported_with_its_path() {
     assert_eq!((output.status.code(), log.contains(text(&data.join("lock")))), (Some(1), true), "{log}");
 }
 
-/// The files of a directory and of those in it, but for the lock.
+/// The files of a directory and of its directories, except the lock.
 fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder") {
@@ -296,7 +296,7 @@ fn check_fixture(name: &str, keys: &[&str]) {
 }
 
 fn check_restored(data: &Path, rules: &Path, keys: &[&str]) {
-    // At the time at which the snapshot was written.
+    // The clock stands at the time of the snapshot.
     let at = Archive::open(data).expect("it is good").expect("it exists").at();
     let sources = rules::read(&[rules.to_owned()]).expect("rules");
     let rules = RuleSet::parse(&sources, &LoadOptions::default()).expect("good rules");
@@ -317,16 +317,16 @@ fn check_restored(data: &Path, rules: &Path, keys: &[&str]) {
     }
 }
 
-/// Written by the first version that had snapshots, with every algorithm. If this fails, the format was changed without
-/// a way to read the old one: do not write the fixture anew.
+/// Written by the first version with snapshots, with every algorithm. If this fails, the format was changed without a way to read the old
+/// format: do not write the fixture again.
 #[test]
 fn the_first_snapshot_of_format_1_stays_readable() {
     let keys = ["sliding", "precise", "log", "fixed", "first_hit", "calendar", "tokens", "leaky"];
     check_fixture("snapshot-v1", &keys);
 }
 
-/// Written by a later version of the same format, with the parameters and kinds of limits that the first one lacks:
-/// every calendar period, a refill by intervals, a queue, several limits of one rule, limits sent with the request.
+/// Written by a later version of the same format, with the parameters and kinds of limits that the first fixture lacks: every calendar
+/// period, a refill by intervals, a queue, several limits of one rule, limits sent with the request.
 #[test]
 fn every_kind_of_limit_of_format_1_stays_readable() {
     let keys = ["day", "week", "month", "intervals", "queued", "always"];

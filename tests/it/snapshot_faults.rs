@@ -26,7 +26,7 @@ fn start_at(rules: &Path, data: &Path, interval: &str, more: &[&str]) -> Server 
     Server::with_rules(rules, &[&arguments[..], more].concat())
 }
 
-/// Starts a server that is expected to refuse.
+/// Starts a server that is expected to refuse to start.
 fn refused(data: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .args(["serve", "--listen", "127.0.0.1:0", "--data"])
@@ -41,7 +41,7 @@ async fn hit(client: &mut Client, user: &str) -> u32 {
     answer.statuses[0].limit_remaining
 }
 
-/// On two threads: while one waits for the server's end, the other closes the client's connection, which it waits for.
+/// On two threads: while one thread waits for the server's end, the other closes the client's connection, for which the server waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clean_stop_loses_nothing() {
     let (data, rules) = (tempfile::tempdir().unwrap(), rules_file(RULES));

@@ -1,5 +1,5 @@
-//! The kill test: a server under load is killed with SIGKILL at random moments and started again, over and over.
-//! `TIDEGATE_KILLS` sets the number of kills; default 20.
+//! The kill test: a server under load is killed with SIGKILL at random moments and started again, many times. `TIDEGATE_KILLS` sets the
+//! number of kills; the default is 20.
 //!
 //! After every restart each counter has at least the hits admitted before the last finished snapshot began, and at most the
 //! hits requested: nothing older than the last interval is lost, and nothing is counted that was not requested.
@@ -14,7 +14,7 @@ use std::{
 use tidegate::api::pb::service::rate_limit_response::Code;
 use tidegate_core::clock::{Clock, SystemClock};
 
-/// Windows so long that none ends meanwhile.
+/// Windows so long that no window ends during the test.
 const RULES: &str = "
 domain: kill
 descriptors:
@@ -36,7 +36,7 @@ type Key = (&'static str, usize);
 /// The outcome of one hit.
 struct Hit {
     key: Key,
-    /// Time of the response, and whether it was admitted; none without a response.
+    /// Time of the response, and whether the hit was admitted; none without a response.
     answered: Option<(u64, bool)>,
 }
 
@@ -59,7 +59,7 @@ async fn a_killed_server_loses_at_most_the_last_interval() {
     let clock = Arc::new(SystemClock::new());
     let (mut random, mut snapshots, mut forgotten) = (0x9e37_79b9_u64, 0, 0);
     let mut before: HashMap<Key, u64> = HashMap::new();
-    // Admitted in all, and forgotten in all.
+    // Admitted hits, and forgotten hits, over all kills.
     let mut admitted: HashMap<Key, (u64, u64)> = HashMap::new();
     for kill in 0..kills {
         let mut server = Server::with_rules(rules.path(), &arguments);
@@ -68,7 +68,7 @@ async fn a_killed_server_loses_at_most_the_last_interval() {
         server.signal(Signal::KILL);
         server.wait();
         let hits = load.finish().await;
-        // Begun and committed: what was answered before is kept.
+        // The snapshot has begun and is committed: hits answered before are kept.
         let began = last_snapshot_began(&server.log());
         snapshots += began.iter().count();
 

@@ -13,7 +13,7 @@ descriptors:
   - { key: user, rate_limit: { name: per_user, unit: day, requests_per_unit: 4 } }
 ";
 
-/// A statsd server that adds counters up, and keeps the last of each gauge.
+/// A statsd server that adds up counters, and keeps the last value of each gauge.
 struct Receiver {
     socket: UdpSocket,
     sums: BTreeMap<String, f64>,
@@ -30,9 +30,9 @@ impl Receiver {
         self.socket.local_addr().expect("it is bound").to_string()
     }
 
-    /// Receives packets until the value of this line, its name with its tags, is that.
+    /// Receives packets until the line with this name and tags has this value.
     fn receive_until(&mut self, name: &str, value: f64) {
-        // Gauges are sent at every push, so that packets arrive also if the value does not.
+        // Gauges are sent at every push, so packets arrive even if the value does not.
         let mut packets = 0;
         while self.sums.get(name) != Some(&value) {
             packets += 1;
@@ -162,7 +162,7 @@ async fn dogstatsd_receives_labels_as_tags_and_the_last_values_at_the_stop() {
 
 #[tokio::test]
 async fn a_server_whose_statsd_cannot_be_resolved_serves() {
-    // Too long for a name, so that no resolver is called.
+    // The name is too long, so that no resolver is called.
     let host = format!("{}.invalid:8125", "x".repeat(70));
     let args = ["--statsd", &host, "--statsd-interval", "10ms"];
     let server = Server::with_rules(rules_file(RULES).path(), &args);

@@ -1,5 +1,5 @@
-//! Memory that calls off the fast path can make the server hold: bounded by the number of open calls and by bytes
-//! received, whatever lengths are claimed.
+//! Memory that calls off the fast path can make the server hold: it is bounded by the number of open calls and by the bytes received,
+//! whatever lengths are claimed.
 
 use crate::support::{
     Server,
@@ -34,7 +34,7 @@ async fn open_streams(connection: &mut RawConnection, path: &str, count: u32, bo
     while connection.next_frame_of(last).await.kind != DATA {}
 }
 
-/// A body that claims a message of four megabytes, or one within the bound, and does not send it.
+/// A body that claims a message of four megabytes, or a message within the bound, and does not send it.
 #[tokio::test]
 async fn memory_follows_bytes_received_and_not_lengths_claimed() {
     const STREAMS: u32 = 1000;
@@ -71,7 +71,7 @@ async fn watches_are_bounded_per_connection_and_in_total() {
             connection.send(HEADERS, END_HEADERS, stream, &headers).await;
             connection.send(DATA, END_STREAM, stream, &[0; 5]).await;
         }
-        // Each is answered with HEADERS, which of a refusal are the end.
+        // Each call is answered with HEADERS, which end the stream if the call is refused.
         for _ in 0..STREAMS {
             let head = loop {
                 let frame = connection.next().await.expect("the connection stands");
@@ -87,7 +87,7 @@ async fn watches_are_bounded_per_connection_and_in_total() {
     println!("{} watches, {refused} refused: {grown} KiB more", CONNECTIONS * STREAMS as usize);
     assert_eq!(refused, CONNECTIONS * STREAMS as usize - 500, "100 of each connection, until there are 500");
     assert!(grown < 64 << 10, "{grown} KiB");
-    // Places are given back.
+    // Places of closed connections become free again.
     drop(connections.split_off(1));
     let mut next = RawConnection::open(server.address()).await;
     open_streams(&mut next, WATCH, 1, &[0; 5], END_STREAM).await;

@@ -1,4 +1,4 @@
-//! A mode for tests of clients: a server with a clock that is set.
+//! A mode for tests of clients: a server whose clock the client sets.
 
 use crate::support::{Client, Server, rules_file};
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Many threads against one limiter: no hit is lost and none is admitted too many, whatever the algorithm and however
-//! many counters, and so shards, a request spans.
+//! Many threads against one limiter: no hit is lost and no more hits than the limit are admitted, whatever the algorithm, and however many
+//! counters, and so shards, a request spans.
 
 use crate::support;
 use std::{num::NonZeroU64, sync::Mutex, thread, time::Duration};
@@ -66,7 +66,7 @@ fn in_threads(work: impl Fn(usize) -> usize + Sync) -> usize {
     })
 }
 
-/// limitador, seen: with two threads, 51 of 50 were admitted.
+/// Seen in limitador: with two threads, 51 of 50 requests were admitted.
 #[test]
 fn many_threads_against_one_limit_admit_exactly_the_limit_in_every_algorithm() {
     for algorithm in ALGORITHMS {
@@ -104,8 +104,8 @@ fn a_request_over_several_shards_is_charged_as_a_whole_or_not_at_all_by_any_numb
     }
 }
 
-/// Many threads queue requests at one moment, and cancel some of them. The others are released one leak
-/// after the other, from the first on.
+/// Many threads queue requests at one moment, and cancel some of them. The other requests are released one after another at the leak rate,
+/// beginning with the first.
 #[test]
 fn in_a_queue_of_many_threads_release_times_have_no_duplicate_and_no_gap() {
     let limiter = limiter_per("second", "algorithm: leaky_bucket, max_wait: 1h, max_queue: 10000");

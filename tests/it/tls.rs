@@ -86,7 +86,7 @@ fn handshakes(result: &str, count: u64) -> String {
     format!("tidegate_tls_handshakes_total{{port=\"grpc\",result=\"{result}\"}} {count}")
 }
 
-/// The lines of the log with a text.
+/// The lines of the log that contain a text.
 #[tokio::test]
 async fn clients_with_tls_are_decided_and_those_without_are_refused_with_a_reason() {
     let pki = Pki::new();
@@ -116,7 +116,7 @@ async fn a_tls_client_on_a_port_without_tls_is_counted_and_has_a_remedy() {
     assert_eq!(server.logged("set --tls-cert and --tls-key").len(), 1, "{:#?}", server.log());
 }
 
-/// In TLS 1.3 a client has completed its handshake, and writes, before the server has seen that there is no certificate.
+/// In TLS 1.3 a client has completed its handshake, and writes, before the server has seen that the certificate is missing.
 #[tokio::test]
 async fn a_refused_client_that_writes_reads_why() {
     let pki = Pki::new();
@@ -199,7 +199,7 @@ async fn a_replaced_certificate_serves_new_connections_and_open_ones_stay() {
     tls::request(&open).await.expect("a decision");
     has_metric(&server, &expires(2100)).await;
 
-    // A key without its certificate, a certificate without its key, and an expired pair leave the one in force.
+    // A key without its certificate, a certificate without its key, and an expired pair leave the certificate in force.
     let pem = pki.authority.issue(SERVER_NAMES).key;
     replace(&pki.path("server.key"), &pem);
     has_failed_reload(&server, "does not belong").await;
@@ -222,7 +222,7 @@ async fn a_replaced_certificate_serves_new_connections_and_open_ones_stay() {
     tls::request(&open).await.expect("the open connection stays");
 }
 
-/// SIGHUP read the rule files alone.
+/// SIGHUP used to read only the rule files.
 #[tokio::test]
 async fn sighup_reads_the_certificates_again() {
     let pki = Pki::new();
@@ -262,7 +262,7 @@ async fn the_http_port_has_tls_of_its_own() {
     tokio::io::AsyncReadExt::read_to_string(&mut stream, &mut page).await.expect("the server answers");
     assert!(page.starts_with("HTTP/1.1 200"), "{page}");
     assert!(page.contains("tidegate_tls_handshakes_total{port=\"http\",result=\"completed\"} 1"), "{page}");
-    // The gRPC port has none.
+    // The gRPC port has no TLS.
     server.client().await.hit("demo", &[("api_key", "a")]).await.expect("a decision");
 }
 
@@ -287,24 +287,24 @@ fn files_that_cannot_be_used_end_the_start_with_the_reason() {
     }
 }
 
-/// Half handshakes of an attacker where `TIDEGATE_TEST_HANDSHAKES` does not raise it.
+/// The number of an attacker's half handshakes, unless `TIDEGATE_TEST_HANDSHAKES` raises it.
 const HALF_HANDSHAKES: usize = 300;
 
 fn half_handshakes() -> usize {
     std::env::var("TIDEGATE_TEST_HANDSHAKES").map_or(HALF_HANDSHAKES, |text| text.parse().expect("a number"))
 }
 
-/// Clients that complete no handshake locked others out, were there a bound without eviction.
+/// With a bound but no eviction, clients that complete no handshake would lock others out.
 #[tokio::test]
 async fn half_handshakes_do_not_lock_others_out_and_end_in_time() {
     let pki = Pki::new();
     let server = pki.start(&["--tls-max-handshakes", "50", "--tls-handshake-timeout", "3s"]);
-    // A record header of a ClientHello, and nothing of it.
+    // A record header of a ClientHello, without its content.
     let hello = [0x16, 0x03, 0x01, 0x02, 0x00];
     let mut half = Vec::new();
     for _ in 0..half_handshakes() {
         let mut socket = TcpStream::connect(server.address()).await.expect("the server accepts");
-        // An evicted one may be closed already.
+        // An evicted connection may be closed already.
         let _ = socket.write_all(&hello).await;
         half.push(socket);
     }
@@ -313,14 +313,14 @@ async fn half_handshakes_do_not_lock_others_out_and_end_in_time() {
     let evicted = line.lines().find(|line| line.contains("result=\"evicted\"")).expect("the metric");
     let evicted: usize = evicted.rsplit(' ').next().and_then(|count| count.parse().ok()).expect("a count");
     assert!(evicted >= half_handshakes().saturating_sub(50), "{evicted}");
-    // The others, and no more.
+    // The other connections, and no more.
     let rest = half_handshakes() + 1 - evicted - 1;
     has_metric(&server, &handshakes("timed_out", rest as u64)).await;
     assert_eq!(server.logged("handshake not complete within").len(), 1, "{:#?}", server.log());
 }
 
-/// The 99th percentile in microseconds of the latency of calls on an open connection, made one by one until `is_done` and at
-/// least so many.
+/// The 99th percentile in microseconds of the latency of calls on an open connection, made one by one until `is_done`, and at least this
+/// many.
 #[expect(clippy::disallowed_methods, reason = "measures the time of real calls")]
 async fn p99_micros(connection: &http2::Connection, calls_min: usize, is_done: impl Fn() -> bool) -> u64 {
     let mut micros = Vec::new();
@@ -349,10 +349,10 @@ fn start_half_handshakes(address: &str, hello: &[u8], count: usize) -> std::thre
         let mut open = std::collections::VecDeque::new();
         for _ in 0..count {
             let mut socket = std::net::TcpStream::connect(&address).expect("the server accepts");
-            // An evicted one may be closed already.
+            // An evicted connection may be closed already.
             let _ = std::io::Write::write_all(&mut socket, &hello);
             open.push_back(socket);
-            // As many as are in progress at once by default; the server has ended older ones.
+            // As many as may be in progress at once by default; the server has ended older ones.
             if open.len() > 1_000 {
                 open.pop_front();
             }
@@ -360,8 +360,8 @@ fn start_half_handshakes(address: &str, hello: &[u8], count: usize) -> std::thre
     })
 }
 
-/// Handshakes were completed on the threads that decide. `TIDEGATE_TEST_HANDSHAKES=5000`, on a machine without other load, makes
-/// as many of them, and allows nothing beyond twice the latency.
+/// Handshakes used to be completed on the threads that decide. `TIDEGATE_TEST_HANDSHAKES=5000`, on a machine without other load, makes that
+/// many handshakes, and allows at most twice the latency.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn half_handshakes_leave_the_latency_of_open_connections_within_twice() {
     const CALLS: usize = 300;

@@ -1,5 +1,5 @@
-//! Descriptors that nothing limits although no rule says so, and descriptors that state no day for their windows: seen over the control API, by
-//! `tidegate ctl` and in the log.
+//! Descriptors that nothing limits although no rule says so, and descriptors that state no day for their windows: as the control API,
+//! `tidegate ctl` and the log show them.
 
 use crate::{control::Controlled, support::http1};
 use http::Request;
@@ -34,14 +34,14 @@ async fn what_no_rule_decides_on_is_seen_and_what_rules_admit_on_purpose_is_not(
     let mut client = shop.server.client().await;
     assert!(ctl(&shop, &["unlimited"]).await.contains("no descriptor was without a limit"));
     for entries in [
-        // Decided by a rule: limits, `unlimited`, an allow-list entry, slots.
+        // These descriptors are decided by a rule: limits, `unlimited`, an allow-list entry, slots.
         &[("user", "ann")][..],
         &[("user", "ann"), ("path", "/login")],
         &[("partner", "x")],
         &[("plan", "staff")],
         &[("plan", "free")],
         &[("stream", "1")],
-        // And these by none.
+        // These descriptors are decided by no rule.
         &[("user", "ann"), ("path", "/secret-value")],
         &[("user", "bob"), ("path", "/other-value")],
         &[("usr", "ann")],
@@ -99,7 +99,7 @@ async fn what_no_rule_decides_on_is_seen_and_what_rules_admit_on_purpose_is_not(
         1
     );
 
-    // In the log once.
+    // The log has it once.
     let line: Value = serde_json::from_str(&shop.server.logged("did you mean shop?")[0]).expect("JSON");
     assert_eq!(
         (&line["level"], &line["domain"], &line["keys"], &line["descriptors"]),
@@ -107,7 +107,7 @@ async fn what_no_rule_decides_on_is_seen_and_what_rules_admit_on_purpose_is_not(
     );
 }
 
-/// Limits by conditions are those of a whole request.
+/// Limits by conditions belong to a whole request.
 #[tokio::test]
 async fn a_request_for_which_no_condition_holds_is_seen_once() {
     let limits = "- namespace: shop\n  max_value: 100\n  seconds: 60\n  conditions: [\"descriptors[0].method == 'POST'\"]\n  variables: [\"descriptors[0].user\"]\n";

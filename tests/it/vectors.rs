@@ -79,7 +79,7 @@ impl<'s> Player<'s> {
     /// Releases a queued request, which is due now and was not before.
     fn release(&mut self, name: &str, response: &Expected, now: Timestamp) -> Result<(), String> {
         let (request, ticket) = self.take(name)?;
-        // A release time that was moved to the past is that of the step.
+        // A release time that was moved to the past counts as the time of the step.
         let is_now = |release: Timestamp| release.max(self.before) == now;
         let due = self.limiter.due(&ticket);
         if !matches!(due, Due::At(release) if is_now(release)) {

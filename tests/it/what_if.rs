@@ -27,7 +27,7 @@ async fn send(server: &Server, key: &str, value: &str, hits: usize) {
     }
 }
 
-/// Waits until so many decisions are recorded.
+/// Waits until this many decisions are recorded.
 async fn recorded(shop: &Controlled, decisions: &str) {
     eventually(&format!("{decisions} recorded decisions"), async || {
         let status = shop.call(&shop.read, "RecordDecisions", &json!({})).await.1;
@@ -120,7 +120,7 @@ async fn a_log_in_the_request_is_replayed_and_errors_name_the_field_and_the_line
     let (status, report) = shop.call(&shop.read, "WhatIf", &request).await;
     assert_eq!((status, &report["newlyDenied"]), (200, &json!("3")), "{report}");
     assert_eq!(report["notes"][0], "1 lines could not be read");
-    // Five hits of the one key are admitted by a limit of five, and no lower one.
+    // Five hits of the only key are admitted by a limit of five, and by no lower limit.
     let request = json!({ "rules": PROPOSED, "log": log, "suggestFor": ["user"] });
     let (status, report) = shop.call(&shop.read, "WhatIf", &request).await;
     let suggestion = &report["suggestions"][0];
@@ -129,7 +129,7 @@ async fn a_log_in_the_request_is_replayed_and_errors_name_the_field_and_the_line
     let request = json!({ "rules": PROPOSED, "log": log, "suggestFor": ["none"] });
     let (status, error) = shop.call(&shop.read, "WhatIf", &request).await;
     assert_eq!((status, error["fields"][0]["field"].as_str()), (400, Some("suggest_for")), "{error}");
-    // The oldest last, behind more lines than are sorted.
+    // The oldest line comes last, behind more lines than are sorted.
     let line = |second: u32| {
         line(second % 60)
             .replace("T12:00", &format!("T12:{:02}", second / 60 % 60))

@@ -1,4 +1,4 @@
-//! Valid or nearly valid use of the protocol that exhausts a server. Each is bounded by a setting, here set low, and other
+//! Valid or nearly valid use of the protocol that exhausts a server. A setting, which is low here, bounds each kind of abuse, and other
 //! clients are served meanwhile.
 
 use super::{Target, good, request};
@@ -73,7 +73,7 @@ async fn idle_connections_are_drained() {
     assert_eq!(idle.end().await, Some(0));
 }
 
-/// Every call is answered, those between the GOAWAY and its acknowledgement too.
+/// Every call is answered, including calls between the GOAWAY and its acknowledgement.
 #[tokio::test]
 async fn a_busy_connection_is_drained_at_its_maximum_age() {
     let server = Target::start(&["--max-connection-age", "300ms"]).await;
@@ -119,7 +119,7 @@ async fn connections_beyond_the_bound_are_closed_while_all_are_busy() {
     let (one, _other) = (watching(&server).await, watching(&server).await);
     assert!(RawConnection::silent(server.address()).await.next().await.is_none());
     drop(one);
-    // The server may see its end only after the next connection.
+    // The server may see the end of the client only after the next connection.
     while RawConnection::silent(server.address()).await.next().await.is_none() {}
     let refused = server.log().into_iter().filter(|line| line.contains("--max-connections")).count();
     assert_eq!(refused, 1, "logged, and not for each connection");
@@ -184,7 +184,7 @@ async fn bodies_without_end_are_cancelled() {
     assert_eq!(abuser.reset_code().await, CANCEL);
     server.serves().await;
 
-    // A long one is refused by its length, whatever its prefix claims; then the rest is discarded, and the stream reset.
+    // A long message is refused by its length, whatever its prefix claims; then the rest is discarded, and the stream is reset.
     let mut server = Target::start(&[]).await;
     let mut abuser = RawConnection::open(server.server.address()).await;
     abuser.send(HEADERS, END_HEADERS, 1, &call_head()).await;

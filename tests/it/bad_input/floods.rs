@@ -19,7 +19,7 @@ struct Flood {
     times: usize,
 }
 
-/// About 32 MB of each, as it is sent or as it is decoded.
+/// About 32 MB of each request, as it is sent or as it is decoded.
 fn floods() -> Vec<Flood> {
     let call: fn() -> Builder = || grpc(SHOULD_RATE_LIMIT);
     let gzipped: fn() -> Builder = || grpc(SHOULD_RATE_LIMIT).header("grpc-encoding", "gzip");
@@ -64,8 +64,8 @@ fn resident(server: &Server) -> usize {
     kibibytes * 1024
 }
 
-/// The allocator keeps some tens of megabytes of freed memory, however many requests there are. If one kind of request leaked
-/// its bytes, that would be 128 MB.
+/// The allocator keeps some tens of megabytes of freed memory, however many requests there are. If one kind of request leaked its bytes,
+/// the process would grow by 128 MB.
 #[tokio::test]
 async fn floods_of_bad_requests_leave_memory_where_it_was() {
     const ROUNDS: usize = 4;

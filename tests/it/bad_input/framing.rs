@@ -32,7 +32,7 @@ async fn a_body_that_is_not_framed_as_grpc_is_refused() {
     }
 }
 
-/// 1.2 kB of gzip took the CPU of a mebibyte: 430 times an honest call per byte.
+/// 1.2 kB of gzip cost as much CPU time as a mebibyte: 430 times as much per byte as an honest call.
 #[tokio::test]
 async fn a_kilobyte_of_gzip_costs_no_mebibyte() {
     const METHODS: [&str; 5] = [
@@ -42,7 +42,7 @@ async fn a_kilobyte_of_gzip_costs_no_mebibyte() {
         "/grpc.health.v1.Health/Check",
         "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     ];
-    // Before connections are opened: a connection without a request is closed after a while.
+    // Made before connections are opened: a connection without a request is closed after a while.
     let request = request(vec![descriptor(&[("api_key", &"x".repeat(MEGABYTE - 64))])]).encode_to_vec();
     let bomb = gzip(&request);
     assert!(bomb.len() < 1_200, "{} bytes", bomb.len());

@@ -93,7 +93,7 @@ async fn numbers_at_their_extremes_are_decided() {
         for of_request in [0, 1, u32::MAX] {
             for hits_addend in [None, Some(0), Some(1), Some(u64::from(u32::MAX)), Some(u64::MAX)] {
                 for is_negative_hits in [false, true] {
-                    // A value of its own for each: nothing has been counted before.
+                    // Each case has its own value, so nothing has been counted before.
                     let value = format!("{of_request} {hits_addend:?} {is_negative_hits}");
                     let requested =
                         RateLimitDescriptor { hits_addend, is_negative_hits, ..descriptor(&[(key, &value)]) };
@@ -142,7 +142,7 @@ async fn invalid_protobuf_is_refused() {
     for (bytes, words) in not_protobuf {
         server.refuses_raw(grpc(SHOULD_RATE_LIMIT), plain(bytes), Code::Internal, words).await;
     }
-    // Cut short anywhere, it is either no protobuf, or a shorter request.
+    // Cut short at any byte, the message is either invalid protobuf or a shorter request.
     let whole =
         request(vec![with_limit(3, 2), descriptor(&[("api_key", "bob"), ("plan", "")])]).encode_to_vec();
     for cut in 0..whole.len() {

@@ -1,5 +1,5 @@
-//! Invalid input to a real server: each is refused with the right status and message, the next request is served, and memory
-//! does not grow.
+//! Invalid input to a real server: each input is refused with the right status and message, the next request is served, and memory does not
+//! grow.
 
 mod abuse;
 mod connections;

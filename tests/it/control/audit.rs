@@ -29,7 +29,7 @@ async fn blocks_in_force(shop: &Controlled) -> BTreeSet<String> {
     blocks.iter().filter_map(|block| block["id"].as_str().map(str::to_owned)).collect()
 }
 
-/// 50 of 51 blocks in force had no line: the handler wrote it after a change that went on without it.
+/// 50 of 51 blocks in force had no line: the handler wrote the line after the change, and the change continued when the call was cancelled.
 #[tokio::test]
 async fn a_change_whose_call_is_cancelled_has_a_line() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -45,14 +45,14 @@ async fn a_change_whose_call_is_cancelled_has_a_line() {
         );
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, shop.port)).await.expect("connects");
         stream.write_all((head + &body).as_bytes()).await.expect("sent");
-        // For as long as other calls take, so that resets arrive at several stages of the change.
+        // Waits while other calls are made, so that resets arrive at several stages of the change.
         for _ in 0..number % 4 {
-            // By another caller: one may call a hundred times a second.
+            // By another caller, since one caller may call a hundred times a second.
             shop.call(&shop.read, "ListBlocks", &json!({})).await;
         }
         stream.set_zero_linger().expect("an option of TCP");
     }
-    // This change is made, and its outcome logged, after those.
+    // This change is made, and its outcome logged, after the other changes.
     shop.operate("SetBlock", json!({ "block": { "id": "last", "key": "user", "value": "x" } })).await;
     let in_force = blocks_in_force(&shop).await;
     assert!(in_force.len() > 1, "{in_force:?}");
@@ -67,7 +67,7 @@ async fn a_change_that_the_disk_cannot_log_is_refused_and_the_next_start_reads_t
     let (log, rules) = (folder.path().join("audit.jsonl"), rules_file(RULES));
     let socket = format!("unix:{}", folder.path().join("http").display());
     let args = ["--control", "loopback", "--listen", &socket, AUDIT_FLAG, log.to_str().expect("UTF-8")];
-    // Files of 4 or 8 KiB, by the unit of the shell: the error of a full disk, for one process.
+    // Files of 4 or 8 KiB, by the unit of the shell: one process gets the error of a full disk.
     let server = Server::in_shell("trap '' XFSZ; ulimit -f 8", rules.path(), &args);
     let block = |id: &str, address: &str| {
         let args = ["ctl", "--addr", address, "--json", "block", "set", "user=x", "--id", id];
@@ -101,7 +101,7 @@ async fn a_change_that_the_disk_cannot_log_is_refused_and_the_next_start_reads_t
     assert!(verify.status.success(), "{verify:?}");
 }
 
-/// Six of six reloads had no line: the last load was that of the override.
+/// Six of six reloads had no line: the last recorded load was the override's load.
 #[tokio::test]
 async fn a_reload_followed_by_an_override_has_a_line() {
     let shop = Controlled::start(RULES, &[]);
@@ -129,7 +129,7 @@ async fn a_reload_followed_by_an_override_has_a_line() {
     assert_eq!((of("files"), of("start")), (3, 1), "{audit}");
 }
 
-/// 613 lines in six seconds, of callers with the role `read`: the changes before were not listed any more.
+/// 613 lines in six seconds, from callers with the role `read`: earlier changes dropped out of the list.
 #[tokio::test]
 async fn calls_denied_for_their_role_get_a_hundred_lines_a_minute() {
     let shop = Controlled::start(RULES, &[]);

@@ -143,7 +143,7 @@ impl Choices {
     }
 }
 
-/// A call of the method with that message, as INTERNAL is a panic or a fault of the server.
+/// The code of a call of the method with that message. INTERNAL would mean a panic or a fault of the server.
 async fn code(
     channel: &tonic::transport::Channel,
     token: tonic::metadata::MetadataValue<tonic::metadata::Ascii>,
@@ -200,7 +200,7 @@ async fn a_request_of_many_hits_hides_no_other_key() {
     eventually("the keys of both", async || {
         let top = shop.operate("TopKeys", json!({})).await;
         let hits = |index: usize| top["keys"][index]["hits"].as_str().unwrap_or_default().to_owned();
-        // At most the three hits of the limit for each call.
+        // For each call at most the three hits of the limit count.
         if (hits(0), hits(1)) == ("100".into(), "60".into()) { Ok(()) } else { Err(top) }
     })
     .await;

@@ -77,7 +77,7 @@ impl Controlled {
     pub async fn operate(&self, method: &str, body: Value) -> Value {
         eventually(method, async || match self.call(&self.operate, method, &body).await {
             (200, response) => Ok(response),
-            // More calls of one caller than the API takes in a second: a poll of a test on a fast machine.
+            // The caller has made more calls than the API accepts in a second: a test polls on a fast machine.
             (429, response) => Err(response),
             (status, response) => panic!("{method}: {status} {response}"),
         })
@@ -403,7 +403,7 @@ async fn decisions_are_streamed_as_lines_of_json() {
     assert!(shop.server.terminate().success(), "an open stream does not hold the stop up");
 }
 
-/// Bodies were received before the token was checked: 256 of 500 kB took 130 MiB.
+/// Bodies used to be received before the token was checked: 256 bodies of 500 kB took 130 MiB.
 #[tokio::test]
 async fn a_caller_is_refused_before_its_body_is_received() {
     let shop = Controlled::start(RULES, &[]);
@@ -416,7 +416,7 @@ async fn a_caller_is_refused_before_its_body_is_received() {
     assert!(response.starts_with(b"HTTP/1.1 401"), "{}", String::from_utf8_lossy(&response));
 }
 
-/// A stream delivered on for as long as it stayed open, 20 s after its token was revoked.
+/// A stream used to deliver while it stayed open, also 20 s after its token was revoked.
 #[tokio::test]
 async fn a_stream_ends_when_its_token_is_revoked_and_the_last_token_can_be() {
     let shop = Controlled::start(RULES, &[]);

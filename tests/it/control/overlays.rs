@@ -34,7 +34,7 @@ async fn overrides_and_blocks_survive_a_restart_and_the_audit_log_goes_on() {
     assert_eq!(shop.operate("Peek", peek(&[("user", "vera")])).await["statuses"][0]["remaining"], 3);
     let (status, _) = shop.call(&shop.read, "DeleteBlock", &json!({ "id": "net" })).await;
     assert_eq!(status, 403);
-    // The line of a denied call is written beside it.
+    // The line of a denied call is written concurrently with the call.
     let denied = eventually("the line of the denied call", async || {
         let newest = shop.operate("ListAudit", json!({ "limit": 1 })).await;
         let is_denied = newest["entries"][0]["outcome"] == "PERMISSION_DENIED";
@@ -128,7 +128,7 @@ async fn overrides_and_blocks_that_are_wrong_are_refused_by_field() {
     assert_eq!(status, 404);
 }
 
-/// A server started open and overwrote the file with the next block.
+/// A server used to start without the file's blocks, and overwrote the file with the next block.
 #[tokio::test]
 async fn a_damaged_file_of_blocks_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");

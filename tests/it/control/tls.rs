@@ -8,7 +8,7 @@ use std::{fs, process::Command};
 
 const OPERATOR: &str = "spiffe://cluster.local/ns/ops/sa/ann";
 
-/// `tidegate ctl` with the certificate `name` of the folder: whether it succeeded, and what it printed.
+/// Runs `tidegate ctl` with the certificate `name` of the folder: whether it succeeded, and what it printed.
 fn ctl(pki: &Pki, server: &Server, name: &str, args: &[&str]) -> (bool, String) {
     let file = |name: String| pki.path(&name).to_str().expect("UTF-8").to_owned();
     let (ca, cert, key) = (file("ca.crt".into()), file(format!("{name}.crt")), file(format!("{name}.key")));
@@ -54,7 +54,7 @@ fn a_name_in_a_client_certificate_has_the_role_that_the_token_file_gives_it() {
         "{shown}"
     );
 
-    // A wrong token is refused, whatever certificate is beside it.
+    // A wrong token is refused, whatever certificate comes with it.
     for wrong in ["tidegate_wrong", "x"] {
         let (is_ok, shown) = ctl(&pki, &server, "ann", &["--token", wrong, "block", "delete", "m"]);
         assert!(!is_ok && shown.contains("bearer token"), "{shown}");

@@ -1,4 +1,4 @@
-//! The decision log of a real server: its lines, redaction, sampling, rotation, and what it survives.
+//! The decision log of a real server: its lines, redaction, sampling, rotation, and the faults that it survives.
 
 mod targets;
 
@@ -58,7 +58,7 @@ impl Logged {
     }
 }
 
-/// The whole lines of a file, but for those of rules; a part of a line at the end is ignored, as readers of the log have to.
+/// The whole lines of a file except lines of rules; a part of a line at the end is ignored, as readers of the log have to do.
 fn lines_of(path: &Path) -> Vec<Value> {
     let text = read_to_string(path).unwrap_or_default();
     let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
@@ -175,7 +175,7 @@ async fn a_sample_has_all_admissions_of_a_client_or_none_and_every_denial() {
     assert!(denials.iter().all(|line| line["sample"] == 1.0));
     assert!(admissions.iter().all(|line| line["sample"] == 0.5));
     let users = users(&admissions);
-    // 60 fair coins have between 10 and 50 heads except with a probability of 1e-7; the hash is fixed in any case.
+    // 60 fair coins have between 10 and 50 heads, except with a probability of 1e-7; the hash is fixed in any case.
     assert!((20..=100).contains(&users.len()), "{} lines", users.len());
     for user in &users {
         assert_eq!(users.iter().filter(|other| other == &user).count(), 2, "{user}");
@@ -188,7 +188,7 @@ async fn a_file_is_rotated_by_size_and_no_line_is_lost() {
     let mut client = logged.server.client().await;
     for user in 0..40 {
         logged.hit(&mut client, &format!("user-{user}")).await;
-        // One write for each few lines: a single write is never divided.
+        // One write for every few lines: a single write is never divided.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let folder = logged.folder.path().to_owned();
@@ -235,7 +235,8 @@ async fn a_log_whose_writer_was_killed_has_whole_lines_and_is_continued() {
     drop(server);
     let before = lines_of(&path).len();
     assert!(before >= 1);
-    // A kill in the middle of a write leaves a part of a line; a system call is rarely cut at a time of one's choosing.
+    // A kill in the middle of a write leaves a part of a line. A test cannot choose the moment to cut a system call, so it writes such a
+    // part.
     let mut text = read_to_string(&path).expect("text");
     let whole = text.rfind('\n').expect("a line") + 1;
     text.truncate(whole);
@@ -250,7 +251,7 @@ async fn a_log_whose_writer_was_killed_has_whole_lines_and_is_continued() {
     assert_eq!(last["domain"], "demo");
 }
 
-/// The log had no rules: a reader had to know which were in force at each line.
+/// The log had no rules: readers had to know which rules were in force at each line.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_file_begins_with_the_rules_in_force_and_their_texts_only_if_no_value_is_redacted() {
     let rules_line = |args: &[&str], rules: &str| {

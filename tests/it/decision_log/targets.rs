@@ -1,4 +1,4 @@
-//! Targets that take no lines, or not all: decisions are not delayed, and lost lines are counted.
+//! Targets that accept no lines, or not all: decisions are not delayed, and lost lines are counted.
 
 use super::{RULES, lines_of, users};
 use crate::support::{Server, eventually_blocking, http1, rules_file};
@@ -15,7 +15,7 @@ use std::{
 async fn a_target_that_takes_nothing_delays_no_decision_and_loses_counted_lines() {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("collector");
-    // Accepts by its backlog and never reads: writes block once its buffer is full.
+    // The kernel accepts connections and nothing reads: writes block once the buffer is full.
     let listener = UnixListener::bind(&socket).expect("bound");
     let target = format!("unix:{}", socket.display());
     let rules = rules_file(RULES);
@@ -54,7 +54,7 @@ async fn counted(server: &Server, result: &str) -> u64 {
     line.parse().expect("a number")
 }
 
-/// Each write that failed was a line: twenty a second.
+/// Each failed write used to log a line: twenty a second.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_down_is_one_line_in_the_log_and_its_return_another() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -128,10 +128,10 @@ async fn a_collector_that_restarts_gets_the_lines_from_then_on() {
             let first = lines.next().expect("a line");
             assert!(first.contains("\"rules\":{"), "the rules precede: {first}");
             let mut decisions = lines.map(|line| serde_json::from_str(&line).expect("a whole line"));
-            // The last decisions of the generation before may still be on their way.
+            // The last decisions of the earlier generation may still be on their way.
             decisions.any(|line: Value| users(&[line]) == [generation])
         });
-        // Decisions without a collector are lost: only from its start on is a line due.
+        // Decisions without a collector are lost: a line is due only once it has started.
         for _ in 0..1_000 {
             client.hit("edge", &[("user", generation)]).await.expect("a decision");
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,4 +1,4 @@
-//! Who may hold credits over TLS, and the metrics of those who do.
+//! Who may hold credits over TLS, and the metrics of holders.
 
 use super::{Fate, MILLI, Node};
 use crate::{
@@ -57,7 +57,7 @@ async fn a_name_in_a_client_certificate_or_a_token_over_tls_gives_the_role() {
     assert_eq!(called(&by_name, None).await, None);
     assert_eq!(called(&of_bob, None).await, Some(Code::PermissionDenied));
     assert_eq!(called(&unknown, None).await, Some(Code::Unauthenticated));
-    // A token that is sent takes the place of the certificate.
+    // If a token is sent, it applies instead of the certificate.
     assert_eq!(called(&unknown, Some(&holder)).await, None);
     assert_eq!(called(&by_name, Some(&reader)).await, Some(Code::PermissionDenied));
     // The file is watched: the role ends while the connection is open.
@@ -131,7 +131,7 @@ async fn leases_and_their_hits_are_in_the_metrics_and_shown_by_ctl() {
     assert!(value("tidegate_lease_granted_hits_total") > 0.0);
     assert!(value("tidegate_lease_claims_total{rules=\"current\"}") >= 1.0);
     assert_eq!(value("tidegate_lease_claims_total{rules=\"former\"}"), 0.0);
-    // The last report is under former rules.
+    // The last report is under the former rules.
     while node.credits(now()) == 0 {
         for _ in 0..20 {
             node.decide("x", now()).await.unwrap();

@@ -22,7 +22,7 @@ const LOG: &str = KINDS[2];
 /// A world in which the first node has credits.
 async fn leased() -> World {
     let mut world = World::new(LOG, 2).await;
-    // The learning phase.
+    // Waits for the end of the learning phase.
     world.pass(300 * MILLI);
     for _ in 0..60 {
         world.pass(MILLI);
@@ -74,7 +74,7 @@ async fn false_claims_take_nothing_from_others() {
     let most = (1 << 53) - 1;
     let send = |node, claim: Claim| ExchangeRequest { node, claims: vec![claim], ..last.clone() };
     let mut client = world.nodes[1].client.clone();
-    // Of a node without credits: more than all is spent and kept. Nothing is outstanding afterwards.
+    // From a node without credits: it claims to have spent and kept more than everything. Nothing is outstanding afterwards.
     let claim = Claim {
         counter: counter.clone(),
         holder: 1,
@@ -89,12 +89,12 @@ async fn false_claims_take_nothing_from_others() {
     assert_eq!(remaining(&mut world).await, before);
     let modest = Claim { demand: 100, spent: 0, kept: 0, sequence: 2, ..claim.clone() };
     let response = client.exchange(send(99, modest)).await.unwrap().into_inner();
-    // A report of more than was granted counts what was granted.
+    // A report of more hits than were granted counts only the granted hits.
     let credits = response.grants[0].spend_to;
     let liar = Claim { spent: most, sequence: 3, ..claim.clone() };
     client.exchange(send(99, liar)).await.unwrap();
     assert_eq!(u64::from(remaining(&mut world).await), u64::from(before) - credits);
-    // A counter that does not exist, and a number of other rules.
+    // A counter that does not exist, and a number that belongs to other rules.
     let forged = Claim { counter: vec![7; 16], demand: 100, spent: 0, kept: 0, sequence: 4, ..claim.clone() };
     let response = client.exchange(send(99, forged)).await.unwrap().into_inner();
     assert_eq!((response.grants[0].spend_to, response.grants[0].valid_us), (0, 0));
@@ -102,13 +102,13 @@ async fn false_claims_take_nothing_from_others() {
     let stale = ExchangeRequest { generation: 77, ..send(99, stale) };
     let response = client.exchange(stale).await.unwrap().into_inner();
     assert_eq!(response.grants[0].spend_to, 0);
-    // Holders without number: each of a node has a lease, up to four.
+    // Any number of holders: each holder of a node has a lease, up to four.
     let of = |holder| Claim { counter: counter.clone(), holder, sequence: 1, demand: 10, ..Claim::default() };
     let many = ExchangeRequest { node: 98, claims: (10..30).map(of).collect(), ..last.clone() };
     let response = client.exchange(many).await.unwrap().into_inner();
     let granted = response.grants.iter().filter(|grant| grant.spend_to > 0).count();
     assert!((1..=4).contains(&granted), "{granted}");
-    // A demand beyond all measure gets what is free, and nothing that others hold.
+    // A demand beyond all measure gets what is free, and nothing that other holders have.
     let free = remaining(&mut world).await;
     let greedy = Claim { demand: u64::MAX, sequence: 1, spent: 0, kept: 0, ..claim };
     let response = client.exchange(send(97, greedy)).await.unwrap().into_inner();
@@ -140,7 +140,7 @@ async fn malformed_calls_are_refused_and_a_malformed_request_fails_alone() {
     assert!(third.counters.is_empty(), "nothing to decide");
 }
 
-/// A client of the holder chooses values: each has a counter, on which leases are as on any other.
+/// A client of the holder chooses values: each value has a counter, which is leased like any other.
 #[tokio::test]
 async fn values_of_any_bytes_have_counters_of_their_own() {
     let mut world = leased().await;
@@ -169,7 +169,7 @@ async fn values_of_any_bytes_have_counters_of_their_own() {
     assert_eq!(counters.len(), values);
 }
 
-/// The server granted credits in a response that the node did not await.
+/// The server granted credits in a response that the node did not wait for.
 #[tokio::test]
 async fn credits_of_a_cancelled_call_count_until_their_end() {
     let mut world = leased().await;
@@ -181,7 +181,7 @@ async fn credits_of_a_cancelled_call_count_until_their_end() {
     let cancelled = tokio::spawn(async move { client.exchange(call).await });
     tokio::time::sleep(Duration::from_millis(1)).await;
     cancelled.abort();
-    // Whether the server got it or not: its credits are counted, and never less than the first node's.
+    // Whether or not the server received it: its credits are counted, and never fewer than the first node's credits.
     assert!(remaining(&mut world).await <= before);
     world.pass(1_300 * MILLI);
     assert_eq!(u64::from(remaining(&mut world).await), super::LIMIT);
@@ -205,7 +205,7 @@ async fn two_calls_of_a_node_at_once_are_in_order_by_their_sequence() {
     assert_eq!(sequence(other), 6);
 }
 
-/// Such as a process and a copy of it: each holder has a number of its own, also of those made at the same moment.
+/// Holders such as a process and a copy of it: each has a number of its own, also if they are made at the same moment.
 #[tokio::test]
 async fn two_nodes_of_one_number_share_the_limit_exactly() {
     let mut world = World::new(LOG, 2).await;
@@ -307,7 +307,7 @@ async fn what_holders_cannot_decide_has_no_counters() {
     assert_eq!(response.settings, None);
 }
 
-/// Small limits are not leased, but their denials last as long as they certainly do.
+/// Small limits are not leased, but a denial is kept for the time that it certainly lasts.
 #[tokio::test]
 async fn a_denial_is_sent_with_the_time_for_which_it_is_certain() {
     let granting = Granting::start();
@@ -339,7 +339,7 @@ async fn credits_are_given_back_when_the_rules_change() {
     fs::write(granting.rules.path(), RULES.replace("100000", "600")).unwrap();
     granting.server.signal(rustix::process::Signal::HUP);
     granting.server.logged("rules reloaded");
-    // The node learns of it with its next call, at most a lease length later.
+    // The node learns of the new rules with its next call, at most a lease length later.
     while node.generation == generation {
         node.decide("x", now()).await.unwrap();
         node.exchange(now(), Fate::Answered).await.unwrap();

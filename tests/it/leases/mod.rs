@@ -17,7 +17,7 @@ use tidegate_shared::lease::Monotonic;
 
 const START: u64 = 1_700_000_000_000_000_000;
 const MILLI: u64 = 1_000_000;
-/// Of every rule below.
+/// The limit of every rule below.
 const LIMIT: u64 = 1_200;
 
 /// Rules of every algorithm that is leased.
@@ -117,8 +117,8 @@ impl Random {
     }
 }
 
-/// Three nodes and a client without leases demand `percent` of the limit for so many milliseconds; each call of a node is lost with
-/// this chance in a hundred. Returns what one limiter admits of the same demand after the first half second.
+/// Three nodes and a client without leases demand `percent` of the limit for this many milliseconds; each call of a node is lost with this
+/// chance in a hundred. Returns what one limiter admits of the same demand after the first half second.
 async fn demand(world: &mut World, kind: &str, millis: u64, percent: u64, lost: u64) -> (u64, u64) {
     let (alone, mut random, mut admitted_alone, mut before) = (Exact::new(kind), Random(7), 0, 0);
     let mut due = 0;

@@ -29,12 +29,12 @@ pub enum Fate {
     ResponseLost,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// By credits, or by a denial that is kept.
+    /// Decided by credits, or by a kept denial.
     Here(bool),
-    /// By the server.
+    /// Decided by the server.
     There(bool),
 }
 
@@ -51,7 +51,7 @@ pub struct Node {
     pub epoch: u64,
     pub generation: u64,
     settings: Option<Settings>,
-    /// The counter of each value.
+    /// The counter identifier of each value.
     known: HashMap<String, Vec<u8>>,
     holders: HashMap<Vec<u8>, Holder>,
     /// Sent with every call.
@@ -237,7 +237,7 @@ impl Node {
         }
     }
 
-    /// Learns the epoch and the rules of a response. Under others, counters are learned anew.
+    /// Reads the epoch and the rules of a response. If they changed, counters are learned again.
     async fn see(&mut self, response: &ExchangeResponse, now: Monotonic) -> Result<(), Status> {
         if (response.epoch, response.generation) != (self.epoch, self.generation) {
             self.release(now).await?;

@@ -12,12 +12,12 @@ use tidegate::api::pb::service::rate_limit_response::Code;
 use tidegate_core::clock::{Clock as _, SystemClock};
 use tidegate_shared::lease::Monotonic;
 
-/// A window that does not end meanwhile.
+/// A window that does not end during the test.
 const RULES: &str = "{ domain: d, descriptors: [{ key: a, rate_limit: { per: 3660d, requests_per_unit: 3000, algorithm: fixed_window } }] }";
 const LIMIT: u64 = 3_000;
 
-/// The server is killed after a snapshot that has the credits, which the node spends while it is away. Without the leases in the
-/// snapshot they would be admitted beyond the limit.
+/// The server is killed after a snapshot with the credits, which the node spends while the server is down. If the snapshot lacked the
+/// leases, these hits would be admitted beyond the limit.
 #[tokio::test]
 async fn outstanding_credits_stay_within_the_limit_when_the_server_is_killed() {
     let (folder, rules) = (tempfile::tempdir().unwrap(), rules_file(RULES));
@@ -53,7 +53,7 @@ async fn outstanding_credits_stay_within_the_limit_when_the_server_is_killed() {
             assert!(admitted < LIMIT, "it was never granted anything");
             continue;
         }
-        // A snapshot that began after the grant: one before it lacks hits that were admitted since.
+        // A snapshot that began after the grant: an earlier snapshot lacks hits that were admitted since.
         let granted_at = clock.now().as_nanos();
         while last_snapshot_began(&server.log()).is_none_or(|at| at <= granted_at) {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -87,7 +87,7 @@ async fn outstanding_credits_stay_within_the_limit_when_the_server_is_killed() {
     }
     admitted += hits;
     assert!(admitted <= LIMIT, "{admitted}, {spent_away} of them by credits while the server was away");
-    // Another number of the process: the node learns the counter anew, and nothing is granted for what it knew.
+    // The process has another number: the node learns the counter again, and nothing is granted for the identifier that it knew.
     let mut again = Node::new(node.number, server.channel().await);
     again.token = Some(secret);
     let former = node.epoch;

@@ -1,5 +1,5 @@
-//! The times of responses to queued requests, to the millisecond: the clock is that of the timers, and stands still while there
-//! is anything to do.
+//! The times of responses to queued requests, to the millisecond: the clock is the clock of the timers, and stands still while there is
+//! anything to do.
 
 use crate::support::{
     descriptor,
@@ -77,7 +77,7 @@ impl Held {
         }
     }
 
-    /// Takes one hit of the one user, with an optional deadline; returns the verdict and its time in milliseconds.
+    /// Takes one hit of the only user, with an optional deadline; returns the verdict and its time in milliseconds.
     async fn send(&self, deadline: Option<&str>) -> (Code, u128) {
         let head =
             deadline.iter().fold(grpc(SHOULD_RATE_LIMIT), |head, text| head.header("grpc-timeout", *text));
@@ -113,7 +113,7 @@ impl Held {
         }
     }
 
-    /// The same as a call on a connection of its own, which ends when it is aborted. The request has arrived when this returns.
+    /// The same in a call on a connection of its own, which closes when the task is aborted. The request has arrived when this returns.
     async fn call(&self, deadline: Option<&'static str>) -> JoinHandle<(Code, u128)> {
         let held = self.clone();
         let call = tokio::spawn(async move { held.send(deadline).await });

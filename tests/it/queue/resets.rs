@@ -13,7 +13,7 @@ use tidegate_core::{
     store::Removed,
 };
 
-/// One a second after two at once, beside a counter without a queue.
+/// One request a second after two at once, beside a counter without a queue.
 const RULES: &str = "
 domain: d
 descriptors:
@@ -73,13 +73,13 @@ fn queued_requests_advance(reset: impl Fn(&Limiter, Timestamp) -> Removed) {
     let tickets = queue(&limiter);
     assert_eq!(day_remaining(&limiter, 0), 1);
     assert_eq!(reset(&limiter, at(500)).counters, 2);
-    // As if only the queued ones had arrived: two fit at once, the third when one of them has drained.
+    // As if only the queued requests had arrived: two fit at once, the third when one of them has drained.
     assert_eq!(dues(&limiter, &tickets), [0, 0, 1_000]);
     assert_eq!(day_remaining(&limiter, 500), 3, "the hits of queued requests are those that stay");
-    // A new request is behind them.
+    // A new request is behind the queued requests.
     let fourth = arrive(&limiter, "ann", 500).expect_err("the queue");
     assert_eq!(dues(&limiter, std::slice::from_ref(&fourth)), [2_000]);
-    // One that is cancelled is given back where it counts: in the bucket it has begun to drain, and no request advances.
+    // A cancelled request is given back where it counts: in the bucket that it has begun to drain from, and no request advances.
     let mut tickets = tickets.into_iter();
     limiter.cancel(tickets.next().expect("three"), at(500));
     assert_eq!(day_remaining(&limiter, 500), 3);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tidegate::api::pb::{common::RateLimitDescriptor, service::rate_limit_response::Code};
 use tonic::Request;
 
-/// Ten a second, one by one.
+/// Ten requests a second, one by one.
 const TEN_A_SECOND: &str = "
 domain: d
 descriptors:

@@ -1,4 +1,4 @@
-//! Quotas over the wire (RLQS): streams that stay open, what they are sent, and how they end.
+//! Quotas over the wire (RLQS): streams that stay open, the messages that they are sent, and how they end.
 
 mod operators;
 mod rule_files;
@@ -39,12 +39,12 @@ descriptors:
       - { key: path, value: /pay*, rate_limit: { unlimited: true } }
 ";
 
-/// Time limit for what the server sends at once, on a machine that does other things too.
+/// Time limit for messages that the server sends at once, on a machine that does other work too.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Time in which a server that has just started assigns no shares: those of a former one may be in force.
+/// Time in which a server that has just started assigns no shares: shares of a former server may be in force.
 const LEARNING: Duration = Duration::from_secs(17);
 
-/// A client, and what it is sent.
+/// A client, and the messages that it received.
 pub struct Client {
     pub reports: mpsc::Sender<RateLimitQuotaUsageReports>,
     pub responses: Streaming<RateLimitQuotaResponse>,
@@ -55,7 +55,7 @@ impl Client {
         Self::open_from(server, Ipv4Addr::LOCALHOST).await
     }
 
-    /// On a connection from this address.
+    /// Opens a stream on a connection from this address.
     pub async fn open_from(server: &Server, address: Ipv4Addr) -> Self {
         let endpoint = Endpoint::from_shared(format!("http://{}", server.address())).expect("host:port");
         let channel = endpoint.local_address(Some(address.into())).connect().await;
@@ -148,7 +148,7 @@ async fn what_no_rule_limits_is_admitted_and_what_a_rule_denies_is_denied() {
     }
 }
 
-/// Only descriptors of requests were counted.
+/// Only descriptors of requests were counted before.
 #[tokio::test]
 async fn buckets_that_no_rule_decides_on_are_counted_as_unlimited() {
     let (server, port) = start(RULES, &[]);
@@ -206,7 +206,7 @@ async fn two_clients_divide_a_limit_after_the_time_in_which_the_server_learns() 
     assert!(rates.iter().sum::<f64>() <= 100.0, "{rates:?}");
 }
 
-/// A client of the proxy chooses values: a stream that ends for one would end the quotas of all others.
+/// A client of the proxy chooses values: if a stream ended because of one value, it would end the quotas of all others.
 #[tokio::test]
 async fn buckets_of_any_bytes_and_length_are_assigned_under_the_names_that_were_sent() {
     let server = serve(RULES, &[]);
@@ -227,7 +227,7 @@ async fn buckets_of_any_bytes_and_length_are_assigned_under_the_names_that_were_
     }
 }
 
-/// The rate of the last assignment that arrives until all is quiet.
+/// The rate of the last assignment that arrives until no more arrive.
 async fn last_rate(client: &mut Client, mut rate: f64) -> f64 {
     while let Ok(actions) = timeout(Duration::from_millis(100), client.next()).await {
         for (_, action) in actions.expect("assignments") {
@@ -243,7 +243,8 @@ async fn last_rate(client: &mut Client, mut rate: f64) -> f64 {
     rate
 }
 
-/// After a kill, with or without a data directory: what it assigns, with what a former server did, is within the limit.
+/// After a kill, with or without a data directory: what the server assigns is within the limit, together with what a former server
+/// assigned.
 #[tokio::test]
 async fn a_server_that_starts_assigns_no_more_than_a_former_one_left() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -267,7 +268,8 @@ async fn a_server_that_starts_assigns_no_more_than_a_former_one_left() {
         let [rate, of_new] = [last_rate(&mut former, 0.0).await, last_rate(&mut new, 0.0).await];
         println!("{args:?}: {had:.1} before, {rate:.1} after, {of_new:.1} of a new client");
         assert!(rate > 0.0 && had.max(rate) + of_new <= 100.0, "{had:.1}, {rate:.1}, {of_new:.1}");
-        // Without a record, all that one may have assigned counts. With one, more is assigned once that is recorded.
+        // Without a record, everything that the former server may have assigned counts. With a record, the server assigns more once that is
+        // recorded.
         assert_eq!(of_new > 0.0, !args.is_empty(), "{of_new:.1}");
     }
 }

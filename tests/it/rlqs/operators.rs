@@ -90,13 +90,13 @@ async fn operators_see_buckets_and_clients_with_what_rules_redact() {
     assert!(value("tidegate_quota_assignments_total{kind=\"tokens\"}") >= 2.0);
     assert_eq!(value("tidegate_quota_refused_reports_total{reason=\"counters\"}"), 0.0);
 
-    // What rules hash is neither shown nor found.
+    // Values that rules hash are neither shown nor found.
     let listed = ctl_quotas(&server, &reader, &["user="]).await;
     assert!(listed.contains("shop: user=hash:") && listed.contains("\n1 bucket, "), "{listed}");
     assert!(ctl_quotas(&server, &reader, &["ada"]).await.contains("\n0 buckets, "));
     assert!(ctl_quotas(&server, &reader, &["--domain", "other"]).await.contains("\n0 buckets, "));
 
-    // What is sent once more is no other assignment.
+    // An assignment that is sent again is not logged again.
     one.report("shop", &[&[("plan", "gold")]], 1).await;
     while one.next().await.expect("assignments").iter().all(|(id, _)| *id != bucket(&[("plan", "gold")])) {}
     drop((one, other));

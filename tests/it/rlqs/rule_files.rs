@@ -1,4 +1,4 @@
-//! Rule files of quotas: the configuration of Envoy that belongs to one, and the limits that can be divided.
+//! Rule files of quotas: the configuration of Envoy that belongs to a rule file, and the limits that can be divided.
 
 use crate::rules::in_repository;
 use proptest::{
@@ -9,7 +9,7 @@ use std::process::Command;
 use tidegate_core::rules::{LoadOptions, RuleSet, Source};
 use tidegate_shared::quota::Terms;
 
-/// The configuration that users copy has the filter that the command prints.
+/// The configuration that users copy contains the filter that the command prints.
 #[test]
 fn the_configuration_in_deploy_has_what_the_command_prints() {
     let rules = in_repository("deploy/envoy/rlqs-rules.yaml");
@@ -32,7 +32,7 @@ fn the_configuration_in_deploy_has_what_the_command_prints() {
     assert!(config.contains(&printed), "copy this into deploy/envoy/rlqs.yaml:\n{printed}");
 }
 
-/// Algorithms, each with a limit of so many requests in a window.
+/// Algorithms, each with a limit of this many requests in a window.
 fn limits() -> impl Strategy<Value = String> {
     let algorithm = prop_oneof![
         Just("sliding_window"),

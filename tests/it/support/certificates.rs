@@ -1,4 +1,4 @@
-//! Certificates for tests: authorities, and what they sign.
+//! Certificates for tests: authorities, and the certificates that they sign.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 use std::{

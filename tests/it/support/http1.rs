@@ -50,14 +50,14 @@ async fn exchange(
     stream.write_all(&[(head + "\r\n").as_bytes(), body].concat()).await?;
     let mut stream = BufReader::new(stream);
     let head = read_head(&mut stream).await?;
-    // Not as far as the end of the stream: Envoy holds a connection open for a second after an answer of its own.
+    // Does not wait for the end of the stream: after a response of its own, Envoy holds a connection open for a second.
     let length = head.headers().get("content-length").and_then(|length| length.to_str().ok()?.parse().ok());
     let mut body = vec![0; length.unwrap_or(0)];
     stream.read_exact(&mut body).await?;
     Ok(head.map(|()| body))
 }
 
-/// The status and the headers, as far as the empty line.
+/// The status and the headers, up to the empty line.
 async fn read_head(stream: &mut (impl AsyncBufReadExt + Unpin)) -> io::Result<http::Response<()>> {
     let malformed = |line: &str| io::Error::new(io::ErrorKind::InvalidData, format!("no HTTP/1.1: {line:?}"));
     let mut line = String::new();

@@ -18,7 +18,7 @@ pub struct Connection(SendRequest<Bytes>);
 #[derive(Debug)]
 pub struct Answer {
     pub http: StatusCode,
-    /// The gRPC status, of the headers or of the trailers.
+    /// The gRPC status, from the headers or from the trailers.
     pub grpc: Option<Status>,
     pub body: Vec<u8>,
     pub headers: http::HeaderMap,
@@ -31,12 +31,12 @@ pub fn grpc(path: &str) -> Builder {
         .header("te", "trailers")
 }
 
-/// A message as gRPC frames it, with a flag (1: compressed) and the length that is claimed.
+/// A message as gRPC frames it, with a flag (1: compressed) and a claimed length.
 pub fn framed(flag: u8, claimed: u32, message: &[u8]) -> Vec<u8> {
     [&[flag], claimed.to_be_bytes().as_slice(), message].concat()
 }
 
-/// A message framed truthfully.
+/// A message framed with its true length.
 pub fn plain(message: &[u8]) -> Vec<u8> {
     framed(0, message.len().try_into().expect("a short message"), message)
 }
@@ -67,7 +67,7 @@ impl Connection {
         let head = head.body(()).expect("tests write well-formed heads");
         let (response, mut stream) = requests.send_request(head, body.is_empty())?;
         if !body.is_empty() {
-            // The server may have refused the request by its head, and then takes no body.
+            // The server may have refused the request because of its head, and then accepts no body.
             let _ = stream.send_data(body.into(), true);
         }
         read(response.await?).await

@@ -24,24 +24,24 @@ use tonic::transport::{Channel, Endpoint};
 pub struct InProcess {
     /// Moves only when the test moves it.
     pub clock: Arc<ManualClock>,
-    /// The socket lies here.
+    /// The folder that contains the socket.
     folder: TempDir,
     stop: Option<oneshot::Sender<()>>,
     serving: Option<thread::JoinHandle<Result<(), ServeError>>>,
 }
 
 impl InProcess {
-    /// Serves these rules, and stands at `start`.
+    /// Serves these rules, with a clock that stands at `start`.
     pub fn start(yaml: &str, start: Timestamp) -> Self {
         Self::start_with(Start::Fresh(Box::new(limiter(yaml))), start)
     }
 
-    /// Serves these rules to holders of credits too, and stands at `start`.
+    /// Serves these rules to holders of credits too, with a clock that stands at `start`.
     pub fn granting(yaml: &str, start: Timestamp) -> Self {
         Self::serve(Start::Fresh(Box::new(limiter(yaml))), start, Some(Reach::Loopback))
     }
 
-    /// Serves from these counters, and stands at `start`.
+    /// Serves from these counters, with a clock that stands at `start`.
     pub fn start_with(counters: Start<ServeError>, start: Timestamp) -> Self {
         Self::serve(counters, start, None)
     }
@@ -74,7 +74,7 @@ impl InProcess {
             long_lived_calls: LongLivedBounds::default(),
             http2: Http2Settings::default(),
             drain_delay: Duration::ZERO,
-            // While it stops, the test's runtime stands still, and its connections cannot end by themselves.
+            // While the server stops, the test's runtime stands still, and its connections cannot end by themselves.
             drain_timeout: Duration::ZERO,
             snapshot_interval: Duration::from_secs(10),
             greeting: None,
@@ -106,7 +106,7 @@ impl InProcess {
 
 impl Drop for InProcess {
     fn drop(&mut self) {
-        // The server may have failed already, which joining it reports.
+        // The server may have failed already; joining it reports that.
         _ = self.stop.take().map(|stop| stop.send(()));
         let served = self.serving.take().map(thread::JoinHandle::join);
         if !thread::panicking() {

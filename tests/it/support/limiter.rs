@@ -1,4 +1,4 @@
-//! A limiter without a server. Test programs of their own take this file too: it imports nothing of its neighbours.
+//! A limiter without a server. Other test programs include this file too, so it imports nothing from the files beside it.
 
 use tidegate_core::{
     limiter::Limiter,

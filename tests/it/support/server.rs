@@ -24,7 +24,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-/// Longest life of a server. A test that waits for it without a bound fails then.
+/// Longest life of a server. A test that waits for it without a bound then fails.
 const LIFETIME: Duration = Duration::from_secs(600);
 
 /// A running server; killed when dropped.
@@ -65,7 +65,7 @@ impl Server {
         Self::spawn(listen, args, &[])
     }
 
-    /// Starts a server with the rules of a file, in a shell that has run these commands. The arguments name its address.
+    /// Starts a server with the rules of a file, in a shell that has run these commands. The arguments contain its address.
     pub fn in_shell(commands: &str, rules: &Path, args: &[&str]) -> Self {
         let (rules, program) =
             (rules.to_str().expect("temporary paths are UTF-8"), env!("CARGO_BIN_EXE_tidegate"));
@@ -136,7 +136,7 @@ impl Server {
         self.log.lock().expect("no thread panics while holding it").clone()
     }
 
-    /// The lines of the log that contain the text. Waits for the first: a line may arrive after what it reports.
+    /// The lines of the log that contain the text. Waits for the first such line: it may arrive after the event that it reports.
     pub fn logged(&self, text: &str) -> Vec<String> {
         eventually_blocking(text, || {
             let log = self.log();
@@ -177,7 +177,7 @@ impl Server {
         rustix::process::kill_process(pid, signal).expect("the server is there to be signalled");
     }
 
-    /// Sends a signal until it has ended.
+    /// Sends a signal again and again until the process has ended.
     pub fn signal_until_it_ends(&mut self, signal: rustix::process::Signal) -> ExitStatus {
         eventually_blocking("the server ends", || {
             let ended = self.child.try_wait().expect("a child can be waited for");

@@ -124,7 +124,7 @@ pub struct ExpectedStatus {
     #[serde(default)]
     pub reset_ns: u64,
     pub reset: Option<Never>,
-    /// None if it is not compared; `Some(None)` if there must be none.
+    /// None if the limit is not compared; `Some(None)` if there must be no limit.
     #[serde(default, deserialize_with = "present")]
     pub current_limit: Option<Option<Limit>>,
 }

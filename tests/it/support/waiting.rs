@@ -1,15 +1,15 @@
-//! Waiting for what a test has caused, up to one bound for all tests: a test looks again and again, and fails with what it saw last.
+//! Waiting for an effect of a test, up to one bound for all tests: a test looks again and again, and fails with the last state that it saw.
 
 use std::{fmt::Debug, thread, time::Duration};
 
-/// The longest wait for anything that a test expects. Long enough for a machine with many other tests, and shorter than most time
-/// limits of a server with default settings, so that a test sees those that it sets.
+/// The longest wait for anything that a test expects. It is long enough for a machine with many other tests, and shorter than most time
+/// limits of a server with default settings, so that a test only sees time limits that it sets.
 pub const PATIENCE: Duration = Duration::from_secs(25);
 
 /// Time between two looks.
 const POLL: Duration = Duration::from_millis(5);
 
-/// What a look returns: whether something holds, a value if it is there, or a value or what was seen in its place.
+/// The result of a look: whether something holds, a value if it is there, or a value or what was seen instead.
 pub trait Look {
     type Value;
 
@@ -61,7 +61,7 @@ pub fn eventually_blocking<L: Look>(what: &str, look: impl FnMut() -> L) -> L::V
     eventually_within(PATIENCE, what, look)
 }
 
-/// The same within another time.
+/// The same within a given time.
 pub fn eventually_within<L: Look>(time: Duration, what: &str, mut look: impl FnMut() -> L) -> L::Value {
     let mut seen = String::new();
     for _ in 0..time.as_millis() / POLL.as_millis() {

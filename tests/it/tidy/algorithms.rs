@@ -1,4 +1,4 @@
-//! An algorithm is one file. All others that name its type are few, and docs/ARCHITECTURE.md lists them.
+//! An algorithm is one file. Few other files name its type, and docs/ARCHITECTURE.md lists them.
 
 use super::{leading_name, rows_of_architecture, sources_below};
 use std::{
@@ -6,10 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The most files of the product that name the type of an algorithm, its own included.
+/// The most files of the product that may name the type of an algorithm, including its own file.
 const FILES_MAX: usize = 8;
 
-/// The variants of `Algorithm`, which have the names of their types.
+/// The variants of `Algorithm`, which have the same names as their types.
 fn algorithms(sources: &BTreeMap<PathBuf, String>) -> Vec<String> {
     let text = &sources[Path::new("crates/core/src/algorithm/mod.rs")];
     let (_, variants) = text.split_once("pub enum Algorithm {").expect("the algorithms");

@@ -1,5 +1,5 @@
-//! The drawing of docs/ARCHITECTURE.md, held against the manifests of the crates and the imports between the rooms
-//! of each crate that has several.
+//! Compares the drawing of docs/ARCHITECTURE.md with the manifests of the crates and the imports between the rooms of each crate that has
+//! several.
 
 use super::{ROOMS, crates_in_manifest, imports::Graph};
 use std::{
@@ -11,13 +11,13 @@ use std::{
 /// What each crate or room imports.
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
-/// All that one imports, directly or through others.
+/// All that a room or crate imports, directly or through others.
 fn below(arrows: &Arrows, from: &str) -> BTreeSet<String> {
     let direct = arrows.get(from).cloned().unwrap_or_default();
     direct.iter().flat_map(|to| below(arrows, to)).chain(direct.clone()).collect()
 }
 
-/// One line for each that imports others, those above first. Arrows that others imply are left out.
+/// One line for each room or crate that imports others, the upper ones first. Arrows that follow from others are left out.
 fn drawn(arrows: &Arrows) -> Vec<String> {
     let mut names: Vec<&String> = arrows.keys().filter(|name| !arrows[*name].is_empty()).collect();
     names.sort_by_key(|name| (usize::MAX - below(arrows, name).len(), *name));

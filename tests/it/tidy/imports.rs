@@ -1,5 +1,5 @@
-//! Imports between the files of a crate, read from its sources: each path in a file resolved, through re-exports, to the file that defines
-//! the name. Code that only tests compile is left out.
+//! Imports between the files of a crate, read from its sources: each path in a file is resolved, through re-exports, to the file that
+//! defines the name. Code that only tests compile is left out.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,12 +7,12 @@ use std::{
     path::Path,
 };
 
-/// A file, and what the resolving of paths needs of it.
+/// A file, with the facts that resolving paths needs.
 #[derive(Default)]
 struct File {
     /// `use` declarations: the path, and the name by which this file has it; `*` for a glob.
     imports: Vec<(Vec<String>, String)>,
-    /// Names that others import from here, whether or not the code of the file itself uses them.
+    /// Names that other files import from here, whether or not this file's code uses them.
     offered: BTreeSet<String>,
     /// Words of the code, without those of `use` declarations.
     words: BTreeSet<String>,
@@ -84,7 +84,7 @@ impl Graph {
         edges
     }
 
-    /// The files that define what a path in a module's file means. None for a name of another crate, and for a module by itself.
+    /// The files that define what a path in a module's file means. None for a name of another crate, and for the module itself.
     fn resolve(&self, module: &[String], path: &[String], depth: usize) -> Vec<Vec<String>> {
         let Some((first, rest)) = path.split_first() else { return Vec::new() };
         if depth > 20 {
@@ -148,7 +148,7 @@ impl Graph {
     }
 }
 
-/// The files that one imports, directly or through others.
+/// The files that a file imports, directly or through others.
 fn reachable<'a>(edges: &'a Edges, from: &Vec<String>) -> BTreeSet<&'a Vec<String>> {
     let mut found = BTreeSet::new();
     let mut todo = vec![from];
@@ -331,7 +331,7 @@ impl Parser {
         self.at += 1;
     }
 
-    /// Skips an attribute, and what only tests compile with it.
+    /// Skips an attribute, and the item after it if only tests compile it.
     fn attribute(&mut self) {
         let begin = self.at;
         self.skip_item(2);
@@ -379,7 +379,7 @@ fn is_name(word: &str) -> bool {
     word.starts_with(|character: char| character.is_alphabetic() || character == '_')
 }
 
-/// Makes a path of an inline module one of its file's module.
+/// Makes a path of an inline module a path of its file's module.
 fn leave_inline(path: &mut Vec<String>, depth: usize) {
     let supers = path.iter().take(depth).take_while(|segment| *segment == "super").count();
     path.drain(..supers);

@@ -1,5 +1,5 @@
-//! Layering rules that manifests do not hold, checked against the sources: imports between the rooms of a crate point down only, generated
-//! types stay in their rooms.
+//! Layering rules that manifests do not enforce, checked against the sources: imports between the rooms of a crate point down only, and
+//! generated types stay in their rooms.
 
 mod algorithms;
 mod drawing;
@@ -82,10 +82,10 @@ fn sources_below(folder: &str) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// The crates that have several rooms, by their folders of sources.
+/// The crates that have several rooms, by their source folders.
 const ROOMS: [&str; 3] = ["src", "crates/operations/src", "crates/core/src"];
 
-/// The sources of these.
+/// The sources of these crates.
 fn sources() -> Vec<(PathBuf, String)> {
     ROOMS.into_iter().flat_map(sources_below).collect()
 }
@@ -97,7 +97,7 @@ fn room(path: &Path) -> String {
     names[above + 1].trim_end_matches(".rs").to_owned()
 }
 
-/// The rooms that a text names in `crate::room…`, in `tidegate_core::room…` and its like, and in `use` lists of these.
+/// The rooms that a text names in `crate::room…`, in `tidegate_core::room…` and similar paths, and in `use` lists of these paths.
 fn imported(text: &str) -> Vec<String> {
     let code: String =
         text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
@@ -106,7 +106,7 @@ fn imported(text: &str) -> Vec<String> {
         .into_iter()
         .flat_map(|start| code.match_indices(start).map(|(at, start)| (at, at + start.len())));
     for (at, end) in starts {
-        // `$crate::` and paths such as `other_crate::` are not ours.
+        // `$crate::` and paths such as `other_crate::` are not paths of this crate.
         if code[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_') {
             continue;
         }
@@ -168,7 +168,7 @@ fn generated_types_stay_in_their_rooms() {
     let mut wrong = Vec::new();
     for (path, text) in sources() {
         let room = room(&path);
-        // The exporters are clients of a collector, and have none of our messages.
+        // The exporters are clients of a collector, and use none of the generated messages.
         let is_exporter = path.to_string_lossy().contains("telemetry/collector/")
             || path.ends_with("telemetry/traces/exporter.rs")
             || path.to_string_lossy().contains("telemetry/metrics/otlp/");
@@ -222,7 +222,7 @@ fn rows_of_architecture(start: &str) -> Vec<Vec<String>> {
     rows.map(|row| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()).collect()
 }
 
-/// The crates of the house that a manifest names under `[dependencies]`.
+/// The crates of this repository that a manifest names under `[dependencies]`.
 fn crates_in_manifest(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).expect("a manifest");
     let (_, dependencies) = text.split_once("[dependencies]\n").expect("dependencies");

@@ -1,4 +1,4 @@
-//! The vocabulary of docs/ARCHITECTURE.md: a word of it names one type in the product.
+//! The vocabulary of docs/ARCHITECTURE.md: a word in it names one type in the product.
 
 use super::{rows_of_architecture, sources_below};
 use std::{collections::BTreeMap, path::Path};
@@ -6,10 +6,10 @@ use std::{collections::BTreeMap, path::Path};
 /// The folders of the product.
 const PRODUCT: [&str; 3] = ["src", "crates", "modules"];
 
-/// Parts of paths whose types only tests have.
+/// Parts of paths whose types are for tests only.
 const OF_TESTS: [&str; 6] = ["tests", "tests.rs", "simulation", "properties", "oracle.rs", "benches"];
 
-/// The types that the product declares: by name, the files.
+/// The types that the product declares: by name, the files that declare them.
 fn declared() -> BTreeMap<String, Vec<String>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut declared = BTreeMap::<String, Vec<String>>::new();

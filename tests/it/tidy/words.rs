@@ -1,11 +1,11 @@
-//! Forms of sentences that readers have to read twice stand nowhere in the pages, the sources and the messages.
+//! The pages, the sources and the messages contain no forms of sentences that readers have to read twice.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// Forms that are ruled out, each with what to write.
+/// Forms that are ruled out, each with the form to write instead.
 const RULED_OUT: [(&str, &str); 8] = [
     ("in the place of", "instead of"),
     ("in the reference server's place", "instead of the reference server"),
