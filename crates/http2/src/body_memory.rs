@@ -11,9 +11,9 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-/// Part of the free memory that one connection may hold.
+/// Reciprocal of the part of the free memory that one connection may hold.
 const FREE_SHARE: usize = 8;
-/// Bytes that a connection may hold while there is any room: one part of so many of the budget, but at least [`LITTLE_MIN`].
+/// A connection may hold the budget divided by this while there is any room, or [`LITTLE_MIN`] bytes if that is more.
 const LITTLE_PART: usize = 1 << 14;
 const LITTLE_MIN: usize = 2 << 10;
 

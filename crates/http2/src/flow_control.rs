@@ -42,7 +42,7 @@ impl SendWindow {
         self.0 as usize
     }
 
-    /// Takes bytes sent, of which at most [`Self::available`].
+    /// Takes sent bytes, at most [`Self::available`].
     #[inline]
     pub(crate) fn consume(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.available());

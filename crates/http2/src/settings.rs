@@ -69,7 +69,7 @@ impl Default for Http2Settings {
     }
 }
 
-/// The maximum age of a connection differs from the setting by at most one part of so many.
+/// Reciprocal of the part by which the maximum age of a connection may differ from the setting.
 const AGE_JITTER_SHARE: u32 = 10;
 
 impl Http2Settings {

@@ -90,7 +90,7 @@ pub struct DeniedMinute {
 pub struct Share {
     /// All.
     pub all: u64,
-    /// Denied ones.
+    /// Denied requests or descriptors.
     pub denied: u64,
 }
 

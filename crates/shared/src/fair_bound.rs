@@ -7,7 +7,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::hash::{BuildHasher as _, RandomState as SecretState};
 
-/// The number of a peer, whose clients are bounded together; zero only where no peer is known.
+/// The number of a peer, whose clients are bounded together. Zero only if no peer is known.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PeerId(pub u64);
 

@@ -56,7 +56,7 @@ const UNREAD_MAX: usize = 256 * 1024;
 /// Capacity of the write buffer that a connection keeps while the buffer is empty.
 const KEPT_MAX: usize = 16 * 1024;
 
-/// The written bytes at the start of the write buffer are at most one part of so many of the unwritten bytes.
+/// Least ratio of unwritten bytes to written bytes that are still before them in the write buffer.
 const WRITTEN_SHARE: usize = 4;
 
 /// Longest HTTP/1 request line for whose end the connection waits before it refuses the client.

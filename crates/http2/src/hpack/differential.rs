@@ -135,7 +135,7 @@ fn any_part() -> impl Strategy<Value = Part> {
 
 impl Part {
     fn write(&self, is_first: bool, table_len: usize, seed: usize, block: &mut Vec<u8>) {
-        // The newest entries are the most frequent ones.
+        // The newest entries are the most frequent.
         let index = |number: usize| match number % 3 {
             0 => 1 + number / 3 % STATIC_TABLE.len(),
             _ if table_len == 0 => 1,

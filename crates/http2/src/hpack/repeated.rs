@@ -160,7 +160,7 @@ impl<'b> Layout<'b> {
 
     /// Reads the changed field. Its name is that of an entry, and its value is Huffman-coded.
     fn read_added(&mut self, name: u8) -> Result<(), End> {
-        // Only an older entry's index has another byte. The newest entry is the one added by the block before, and is the newest again.
+        // Only an older entry's index has another byte. The block before has added the newest entry, whose name is used again.
         if name == 0x3f {
             self.at += 1;
             let more = *self.block.get(self.at).filter(|more| **more < 0x80).ok_or(End::Other)?;

@@ -13,7 +13,7 @@ const RULES: &str = "{ domain: control, descriptors: [
   { key: caller, rate_limit: { unit: second, requests_per_unit: 100 } },
   { key: stranger, rate_limit: { unit: minute, requests_per_unit: 100 } },
   { key: denied, rate_limit: { unit: minute, requests_per_unit: 100 } }] }";
-/// The user that stands for unmapped ones, unless the system has another.
+/// The user that represents unmapped users, unless the system has another.
 const OVERFLOW_UID: u32 = 65_534;
 /// The most callers whose calls are counted.
 const CALLERS_MAX: usize = 10_000;

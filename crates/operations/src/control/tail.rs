@@ -140,7 +140,7 @@ pub struct Tail {
     is_ended: AtomicBool,
     queue: RecordQueue,
     watchers: Mutex<Vec<Watcher>>,
-    /// Decisions that the queue dropped, as far as counted for watchers.
+    /// The part of the queue's dropped decisions that watchers have been sent.
     dropped: AtomicU64,
 }
 

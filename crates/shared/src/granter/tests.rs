@@ -48,7 +48,7 @@ fn key_and_algorithm(limiter: &Limiter) -> (Key, Algorithm) {
     (charge.key(), charge.algorithm().clone())
 }
 
-/// A step, so many microseconds after the last: one of two nodes decides hits or claims, or the server acts.
+/// A step, some microseconds after the last: one of two nodes decides hits or claims, or the server acts.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Decide {

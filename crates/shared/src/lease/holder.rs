@@ -80,7 +80,7 @@ struct HolderDenial {
     allowance: u64,
 }
 
-/// Whether requests for more hits than the denied ones are denied too. Requests for fewer hits may be admitted.
+/// Whether more hits than the denied number are denied too. Fewer may be admitted.
 #[derive(Clone, Debug)]
 enum Covers {
     /// Unknown: they may be denied for longer.

@@ -38,7 +38,7 @@ impl Monotonic {
     }
 }
 
-/// Clocks of nodes and of the store differ in speed by at most this part: 0.1 %, twice as much as NTP slews a clock.
+/// Reciprocal of the part by which clocks of nodes and of the store may differ in speed: 0.1 %, twice as much as NTP slews a clock.
 const DRIFT_DIVISOR: u64 = 1024;
 
 /// The part of an interval on one clock that has certainly passed on any other.

@@ -45,14 +45,14 @@ impl Settings {
     }
 }
 
-/// The part of a window after which a node reports if credits are scarce. The hits of a sliding window count for that much longer than they
-/// should. At a 256th, and a demand of four times the limit, 97 % of the limit is admitted (`simulation`).
+/// Reciprocal of the part of a window after which a node reports if credits are scarce. The hits of a sliding window count for that much
+/// longer than they should. At 256, and a demand of four times the limit, 97 % of the limit is admitted (`simulation`).
 const WINDOW_PER_REPORT: u64 = 256;
 
-/// The store decides one of so many requests for a denied counter.
+/// Number of requests for a denied counter of which the store decides one.
 const REQUESTS_PER_HOLD: u64 = 40;
 
-/// The part of a window for which a denial is held at most. Hits that become free meanwhile are admitted that much later.
+/// Reciprocal of the longest part of a window for which a denial is held. Hits that become free meanwhile are admitted that much later.
 const WINDOW_PER_HOLD: u64 = 128;
 
 /// The shortest time between two reports of a node about a counter: several round trips.

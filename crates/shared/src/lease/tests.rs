@@ -316,7 +316,7 @@ fn rules_whose_windows_are_shorter_than_a_lease_are_not_leased() {
     assert!(Terms::of(&log(100), settings).is_none());
 }
 
-/// A step of a node: after so many milliseconds it decides so many hits, and gets the response to a request or loses it.
+/// A step of a node: the milliseconds before it, the hits that the node decides, and whether it gets the response to a request.
 type Step = (u64, u64, bool);
 
 /// The first step at which a request was due before the node would have looked for one.
@@ -357,7 +357,7 @@ proptest! {
     }
 }
 
-/// A claim after so many milliseconds: the node, the credits to keep, and the demand.
+/// A claim: the milliseconds before it, the node, the credits to keep, and the demand.
 type Claim = (u64, u64, u64, u64);
 
 /// More than any share, so that the claim is cut down to the share.

@@ -21,7 +21,7 @@ use tidegate_core::{
 const LIVES_PER_TURN: u32 = 4;
 
 impl Bucket {
-    /// Sum of what may be in force at clients, those that have left included.
+    /// Sum of what may be in force at clients, including former clients.
     pub(super) fn in_force(&self) -> Part {
         self.remnants.iter().map(Remnant::part).chain([self.assigned()]).sum()
     }

@@ -9,10 +9,10 @@ use super::{
 };
 use tidegate_core::limit::Timestamp;
 
-/// A changed share is sent ahead of its renewal only if its rate differs by more than one part of so many.
+/// Reciprocal of the relative change of a rate above which a changed share is sent ahead of its renewal.
 const RATE_PER_STEP: u64 = 128;
 
-/// A client with one part of so many more than it demands, or with even more, grows only when its share is renewed.
+/// Reciprocal of the relative excess over its demand above which a client grows only when its share is renewed.
 const WANTED_PER_SPARE: u64 = 16;
 
 /// What is free for shares that grow.

@@ -6,7 +6,7 @@ use super::{Part, Settings, StreamId, claim::Claim, push::Reporter, send_times::
 use crate::PeerId;
 use tidegate_core::limit::Timestamp;
 
-/// The most shares of former clients that are listed by peer. Beyond, those of all peers are added up.
+/// The most shares of former clients that are listed by peer. If there are more, the shares of all peers are added up.
 const REMNANTS_MAX: usize = 1_024;
 
 /// What a client may admit. Packed: there are many.
@@ -38,7 +38,7 @@ pub(super) struct Member {
     pub(super) counted: Share,
     /// Times of its assignments, if `is_assigned`.
     pub(super) sent: SendTimes,
-    /// Number of its assignments. It wraps around after so many that none of the former ones can be on its way.
+    /// Number of its assignments. When it wraps around, no assignment with the same number can still be on its way.
     pub(super) salt: u16,
     /// Reports without a request since the last one with any.
     pub(super) idle: u8,

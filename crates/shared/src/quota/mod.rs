@@ -1,5 +1,5 @@
 //! Quota: divides limits among clients that decide by assignments, as Envoy's rate_limit_quota filter does (RLQS). Pure: time, reports
-//! and rules are arguments; no sockets, no clocks. The counters of the limiter are the only ones.
+//! and rules are arguments; no sockets, no clocks. It has no counters but those of the limiter.
 //!
 //! ```text
 //! client (one stream)                       Quota                                the counter of the limiter
@@ -9,9 +9,9 @@
 //! ```
 //!
 //! **What always holds.** Requests to the server, and requests that clients admit, keep the limit together. Clients acknowledge nothing, so
-//! a share counts until it has certainly ended. It has ended if its time to live is over, or if another share has been received: a report
-//! arrives a round trip after that one was sent, or the connection acknowledges it ([`Quota::acknowledge`]). Other shares grow only into
-//! what has ended.
+//! a share counts until it has certainly ended. It has ended if its time to live is over, or if another share has been received. The latter
+//! is known from a report that arrives a round trip after the sending, or from an acknowledgement of the connection
+//! ([`Quota::acknowledge`]). Other shares grow only into what has ended.
 //!
 //! - Rates ([`rates`]): shares add up to the rate that the counter has for clients, and their buckets to its burst. The counter counts the
 //!   rate as time passes. It counts the burst as hits of the present, whether they are spent or not.

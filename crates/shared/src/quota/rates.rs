@@ -24,16 +24,16 @@ use tidegate_core::{
     limit::Timestamp,
 };
 
-/// This part of the rate is not assigned. It drains tokens that clients gave up, and hits of requests to the server.
+/// Reciprocal of the part of the rate that is not assigned. It drains tokens that clients gave up, and hits of requests to the server.
 const RATE_PER_RESERVE: u64 = 256;
 
-/// The burst has tokens for one new client for so many clients.
+/// Number of clients for which the burst has tokens for one new client.
 const CLIENTS_PER_NEW: u64 = 16;
 
-/// Beyond its equal part, a client has the tokens of at most one part of so many of a second at its rate.
+/// Reciprocal of the part of a second whose tokens at its rate a client may have, in addition to its equal part.
 const BURST_PARTS_OF_SECOND: u64 = 8;
 
-/// Assumed need of a client whose demand is not known: one part of so many of the limit. It gets more if there is more.
+/// Reciprocal of the part of the limit that a client is assumed to need if its demand is not known. It gets more if there is more.
 pub(super) const LIMIT_PER_NEW: u64 = 32;
 
 /// The state of a rate that is divided.
@@ -78,7 +78,7 @@ pub(super) struct Direct {
 }
 
 impl Direct {
-    /// No demand yet, for a counter that has counted so many hits.
+    /// No demand yet, for a counter that has counted `counted` hits.
     pub(super) fn new(counted: u64, now: Timestamp) -> Self {
         Self { counted, since: now, rate: 0, by_leases: 0, is_measured: false }
     }

@@ -26,8 +26,8 @@ pub enum Before {
 }
 
 impl Record {
-    /// The record with which a process begins, and what it knows of the former process by that one's record. `before` is what processes may
-    /// have assigned if there is no record.
+    /// The record with which a process begins, and what it knows of the former process from that process's record. `before` is what
+    /// processes may have assigned if there is no record.
     pub fn begin(
         former: Option<Self>,
         before: Before,

@@ -9,7 +9,7 @@ use super::{Settings, allocation::Level, means::Means, rates::Rates};
 use std::time::Duration;
 use tidegate_core::limit::Timestamp;
 
-/// If clients demand more than there is, the rate is divided anew when their demand has changed by this part of it.
+/// Reciprocal of the relative change of the clients' demand after which the rate is divided anew, if they demand more than there is.
 pub(super) const RATE_PER_DRIFT: u64 = 128;
 
 /// What the last division of a bucket left.

@@ -28,16 +28,16 @@ const INTERVAL_OF_CHANGE: Duration = Duration::from_millis(500);
 /// Time after which a request without a response is sent again.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Clocks of servers and store may differ in speed by this part of the time.
+/// Reciprocal of the part of the time by which clocks of servers and store may differ in speed.
 const DRIFT: u32 = 1_024;
 
-/// One part of so many of all bursts is left for new servers.
+/// Reciprocal of the part of all bursts that is left for new servers.
 const BURSTS_PER_NEW: u64 = 16;
 
-/// One part of so many of the bursts is divided by the rates of servers, the rest by their numbers of clients.
+/// Reciprocal of the part of the bursts that is divided by the rates of servers. The rest is divided by their numbers of clients.
 const BURSTS_PER_RATE: u64 = 4;
 
-/// This part of the rate is not divided while bursts should grow and cannot. It drains hits that were given up.
+/// Reciprocal of the part of the rate that is not divided while bursts should grow and cannot. It drains hits that were given up.
 const RATE_PER_DRAIN: u64 = 32;
 
 /// A server whose part ends within this time has vanished: other servers renew their parts earlier.
@@ -104,7 +104,7 @@ impl ServerPart {
         }
     }
 
-    /// Takes the part of a former process with the same number, which has ended. Requests no other part before that one is known. It
+    /// Takes the part of a former process with the same number, which has ended. Requests nothing else until this part is known. It
     /// includes hits that the former process had spent and not reported.
     pub(super) fn resume(&mut self) {
         (self.is_resuming, self.acknowledged) = (true, Some(0));

@@ -32,11 +32,11 @@ use tidegate_core::{
 /// A slice should last for this time by demand: three intervals between reports.
 const LASTS: u64 = 15_000_000_000;
 
-/// Clients whose demand is not known share one part of so many of the free hits. In the shortest window that is divided so, this is what
-/// may be demanded in two intervals between reports.
+/// Reciprocal of the part of the free hits that clients share whose demand is not known. In the shortest window that is divided so, this is
+/// what may be demanded in two intervals between reports.
 const FREE_PER_GUESS: u64 = 64;
 
-/// The part if it is less than [`SMALL_GUESS`] hits.
+/// Reciprocal of the part that they share up to [`SMALL_GUESS`] hits, if that is more.
 const FREE_PER_SMALL_GUESS: u64 = 8;
 const SMALL_GUESS: u64 = 10;
 

@@ -40,7 +40,7 @@ impl Source<'_> {
         }
     }
 
-    /// The most free hits for one of so many clients, which demands so many.
+    /// The most free hits for one of `clients` clients, which demands `demanded`.
     pub(super) fn share(&self, demanded: u64, clients: u64, now: Timestamp) -> u64 {
         match self {
             Self::Counter(..) => self.free(now) / (clients + 1),

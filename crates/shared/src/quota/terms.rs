@@ -118,7 +118,7 @@ impl Terms {
     }
 }
 
-/// Hits in so many nanoseconds as thousandths of a hit per second, rounded down.
+/// Hits in `nanos` as thousandths of a hit per second, rounded down.
 pub(super) fn millihits(hits: u64, nanos: u64) -> u64 {
     let rate = u128::from(hits) * 1_000 * u128::from(SECOND) / u128::from(nanos.max(1));
     u64::try_from(rate).unwrap_or(u64::MAX)

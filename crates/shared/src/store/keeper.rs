@@ -312,7 +312,7 @@ impl Server {
         self.sign().await.inspect_err(|_| self.connection = None)
     }
 
-    /// Writes a heartbeat, and counts the servers with recent ones.
+    /// Writes a heartbeat, and counts the servers with recent heartbeats.
     async fn sign(&mut self) -> Result<(), RedisError> {
         let connection = match &mut self.connection {
             Some(connection) => connection,

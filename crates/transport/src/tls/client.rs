@@ -100,7 +100,7 @@ impl TlsClient {
         })
     }
 
-    /// The name to verify: the one set, or the host of `host:port`.
+    /// The name to verify: the one in the settings, or the host of `host:port`.
     pub fn server_name(&self, address: &str) -> Result<ServerName<'static>, TlsClientError> {
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         let name = self.server_name.as_deref().unwrap_or(host.trim_matches(['[', ']']));

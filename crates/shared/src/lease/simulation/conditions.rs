@@ -19,10 +19,10 @@ pub(super) struct Conditions {
     pub(super) network: Network,
     /// Drift of a node's clock against the store's, in parts per million, either way.
     pub(super) drift_ppm_max: u64,
-    /// Number of requests after one of which a node stops for a while, or is replaced.
+    /// Chance after a request that its node stops for a while, or is replaced.
     pub(super) pause_once_in: u64,
     pub(super) crash_once_in: u64,
-    /// Number of requests of which one gives hits back, or resets a counter.
+    /// Chance that a request gives hits back, or resets a counter.
     pub(super) give_back_once_in: u64,
     pub(super) reset_once_in: u64,
     /// Mean time between two failovers or restarts of the store; zero means none.

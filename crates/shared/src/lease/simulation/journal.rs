@@ -50,7 +50,7 @@ impl Journal {
         })
     }
 
-    /// Marks all changes up to now of which `is_lost` is true as lost by the store.
+    /// Marks changes as lost by the store: all up to now for which `is_lost` is true.
     pub(super) fn lose(&mut self, is_lost: impl Fn(usize, Change) -> bool) {
         let mut lost = Vec::new();
         for (index, entry) in self.entries.iter_mut().enumerate() {

@@ -14,7 +14,7 @@ const LIMIT: u32 = 8_000;
 
 const SECOND: u64 = 1_000 * MILLIS;
 
-/// Demand of each of eight nodes, in hundredths of that of all.
+/// Demand of each of eight nodes, in thousandths of the total demand.
 const EVEN: [u64; 8] = [125; 8];
 const UNEVEN: [u64; 8] = [900, 15, 15, 14, 14, 14, 14, 14];
 

@@ -17,7 +17,7 @@ pub(super) struct Conditions {
     pub(super) clients: usize,
     /// The most that a client may have of the limit.
     pub(super) share_max: Percent,
-    /// Kind of false reports, and the number of clients that send them: the first ones, which are of one peer.
+    /// Kind of false reports, and the number of clients that send them. These are the first clients, and are of one peer.
     pub(super) hostile: (Option<Hostility>, usize),
     /// Demand of all clients, in parts of the limit.
     pub(super) load: f64,

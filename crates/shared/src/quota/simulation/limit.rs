@@ -18,9 +18,9 @@ pub(super) struct Limit {
 enum Bound {
     /// No more than `burst` and `hits` in every `nanos`, in any interval.
     Bucket { burst: u64, hits: u64, nanos: u64 },
-    /// No more than `hits` in any interval of so many nanoseconds.
+    /// No more than `hits` in any interval of `nanos`.
     Log { hits: u64, nanos: u64 },
-    /// No more than `hits` from one multiple of so many nanoseconds to the next.
+    /// No more than `hits` from one multiple of `nanos` to the next.
     Fixed { hits: u64, nanos: u64 },
 }
 

@@ -13,7 +13,7 @@ use tidegate_core::rules::{LoadOptions, RuleSet, Source};
 /// Hundredths that the simulation may miss by chance.
 const CHANCE: f64 = 4.0;
 
-/// The error about a limit of which so many clients get less than this part at worst, in percent.
+/// The error about a limit if `clients` clients get less than `part` percent of it at worst.
 fn refusal(rule: &str, clients: usize, part: u32) -> Option<String> {
     let text = format!(
         "{{ domain: d, rlqs: {{ clients: {clients}, min_use: {part}% }}, descriptors: [{{ key: a, rate_limit: {{ {rule} }} }}] }}"
@@ -61,7 +61,7 @@ fn clients_get_the_part_of_a_limit_that_check_states() {
     ] {
         for clients in [1, 4, 10, 50] {
             let Some(refusal) = refusal(&limit.rule, clients, 100) else { panic!("{}", limit.rule) };
-            // Other limits are too small for so many clients in any case.
+            // Other limits are too small for as many clients in any case.
             let Some(stated) = number_after(&refusal, "together get ") else { continue };
             let part = least_part(&limit, clients);
             println!("{}: {clients} clients get {part:.0} %, {stated} % are stated", limit.rule);

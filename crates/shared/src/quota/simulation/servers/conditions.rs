@@ -55,7 +55,7 @@ pub(super) struct StoreConditions {
     pub(super) hop_gap: u64,
     pub(super) away_gap: u64,
     pub(super) empty_gap: u64,
-    /// Of so many calls of the store, one is lost, one loses its response, and one is received again later.
+    /// Number of calls of the store of which one is lost, one loses its response, and one is received again later.
     pub(super) lost_calls: u64,
     pub(super) fault: Option<StoreFault>,
 }
