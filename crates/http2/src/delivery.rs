@@ -24,7 +24,7 @@ impl Delivery {
     /// acknowledged a PING after them. A piece was sent when the body is polled for the next one.
     pub fn confirmed(&self) -> impl Future<Output = Result<(), StreamEnded>> + Send + use<> {
         let (task, received) = oneshot::channel();
-        // The connection may be gone.
+        // The connection may have ended.
         let _ = self.to.send((self.stream, TaskEvent::Confirm(task)));
         async { received.await.map_err(|_| StreamEnded) }
     }

@@ -74,7 +74,7 @@ impl Body for RequestBody {
             Some(Piece::Data(data, held)) => {
                 // The reader charges what it keeps.
                 drop(held);
-                // The connection may be gone.
+                // The connection may have ended.
                 let _ = self.to.send((self.stream, TaskEvent::Read(data.len())));
                 Some(Ok(Frame::data(data)))
             }

@@ -39,7 +39,7 @@ struct Inner {
     path: PathBuf,
     /// The values of `--rules` and `--blocks`.
     given: Vec<String>,
-    /// The content of the file, if this process knows it.
+    /// The content of the file, once this process has read or written it.
     written: Mutex<Option<Arc<Vec<Source>>>>,
     /// The rules to write next.
     next: Mutex<Option<(Arc<Vec<Source>>, Timestamp)>>,

@@ -44,7 +44,7 @@ impl Role {
 pub enum Credential {
     /// The caller sent no token, and has no known name in its certificate.
     None,
-    /// A token that is not in the file. It has no role, whatever certificate or Unix socket user comes with it.
+    /// A token that is not in the file. It has no role, whatever certificate or Unix socket user accompanies it.
     Wrong,
     /// The actor and the role of a token in the file, or of a name in the certificate of a caller that sent no token.
     Known(String, Role),

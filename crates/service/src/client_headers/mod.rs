@@ -183,8 +183,8 @@ impl<'d> Reported<'d> {
         self.status.remaining.min(self.limit.quota)
     }
 
-    /// If the reset is unknown (no room for the counter) or never comes (a limit of 0, or more hits than the limit): the window of the
-    /// policy. By then the quota has been reset, and no earlier attempt is worthwhile.
+    /// If the reset is unknown (no room for the counter) or `Never` (a limit of 0, or more hits than the limit): the window of the policy.
+    /// By then the quota has been reset, and no earlier attempt is worthwhile.
     fn wait(&self) -> Duration {
         match self.status.reset {
             Some(Reset::After(wait)) => wait,

@@ -225,7 +225,7 @@ impl Granter {
         now: Timestamp,
     ) -> LeaseRequest {
         let length = self.settings.length_nanos();
-        // A former process may have granted more than this process knows of.
+        // A former process may have granted more than is counted here.
         let declared = if self.epoch.is_learning(length, now) { terms.for_holder().limit } else { 0 };
         let credits = lease.map_or(0, |lease| lease.outstanding).max(declared);
         let settled = lease.map_or(request.acknowledged, |lease| lease.settled);

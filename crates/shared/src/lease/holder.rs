@@ -48,7 +48,7 @@ pub struct Holder {
     next_request: Monotonic,
     /// Nanoseconds from one request to the next, if the credits last.
     report_after: u64,
-    /// Whether the next request declares all credits to a store that may not know them.
+    /// Whether the next request declares all credits, because the store may have lost them.
     declares: bool,
     supply: Supply,
     denial: Option<HolderDenial>,

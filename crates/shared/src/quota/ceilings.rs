@@ -1,4 +1,4 @@
-//! The most that clients have together of a limit, by rule. It is recorded, so that a later process knows an upper bound of what was
+//! The most that clients have together of a limit, by rule. It is recorded, so that a later process has an upper bound of what was
 //! assigned: a ceiling is recorded before it is raised, and lowered before the lower one is recorded.
 //!
 //! Invariants: clients have at most the recorded ceiling of any limit of a rule; a raised ceiling is in force only once it is recorded.
@@ -73,7 +73,7 @@ pub(super) enum Ceilings {
     /// None: clients may have all of each limit.
     #[default]
     None,
-    /// No process knows what the process before it assigned.
+    /// No record shows what the former process assigned.
     Unrecorded,
     /// Ceilings that are recorded.
     Recorded(Recorded),

@@ -1,4 +1,4 @@
-//! What a process knows of the assignments of the process before it. They may be in force for one life of an assignment after its start.
+//! Knowledge about the assignments of the former process. They may be in force for one life of an assignment after the start of a process.
 
 use super::{
     Reporter, Settings,

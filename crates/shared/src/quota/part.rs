@@ -39,8 +39,8 @@ impl Sum for Part {
     }
 }
 
-/// The burst that a server declares if it does not know its part. The server then keeps the part that the store has recorded for it. A
-/// store without its keys has recorded nothing.
+/// The burst in the request of a server that has lost its part. The server then keeps the part that the store has recorded for it. A store
+/// without its keys has recorded nothing.
 pub const KNOWN_BURST: u64 = u64::MAX;
 
 /// Request of a server for its part.

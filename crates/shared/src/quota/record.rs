@@ -1,4 +1,4 @@
-//! The record of a process. The next process knows from it what may be in force of its assignments. Pure: it is stored elsewhere.
+//! The record of a process. It shows the next process what may be in force of its assignments. Pure: it is stored elsewhere.
 
 use super::{Ceiling, Former, Quota, RuleId, Settings, bucket::Bucket, ceilings::Ceilings};
 use tidegate_core::limit::Timestamp;
@@ -26,8 +26,8 @@ pub enum Before {
 }
 
 impl Record {
-    /// The record with which a process begins, and what it knows of the former process from that process's record. `before` is what
-    /// processes may have assigned if there is no record.
+    /// The record with which a process begins, and what the record of the former process shows. `before` is what processes may have
+    /// assigned if there is no record.
     pub fn begin(
         former: Option<Self>,
         before: Before,
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Names of what processes know that begin at these times, in seconds, each after the process before it was killed.
+    /// Names of the [`Former`] of processes that begin at these times, in seconds, each after the former process was killed.
     fn known(before: Before, starts: &[u64]) -> Vec<&'static str> {
         let mut record = None;
         let names = starts.iter().map(|secs| {

@@ -70,8 +70,8 @@ pub enum Indivisible {
 }
 
 impl Terms {
-    /// The terms of a limit whose counter is in a shared store. Buckets that are refilled at once cannot be divided there by rates: a store
-    /// does not know which hits are of this interval.
+    /// The terms of a limit whose counter is in a shared store. Buckets that are refilled at once cannot be divided there by rates, because
+    /// a store cannot distinguish the hits of this interval.
     pub fn of_shared(algorithm: &Algorithm) -> Result<Self, Indivisible> {
         match Self::of(algorithm)? {
             Self::Rates(terms) if terms.accrues && terms.span > 0 => Err(Indivisible::InStore),

@@ -10,7 +10,7 @@ local keys, requests, layout, run = KEYS, ARGV[2], ARGV[1], ARGV[3]
 -- The value of each counter: false if there is none, and only the state once its leases were read.
 local states = call('MGET', unpack(keys))
 -- The first key holds the layout. If servers take leases, it also holds the epoch: its beginning, and the store's run that it belongs to.
--- If the run is another one, or the key is gone, acknowledged writes may be lost.
+-- If the run is another one, or the key is missing, acknowledged writes may be lost.
 local is_new_store, header, began, is_learning, lease_length = '', nil, '', false, 0
 if layout ~= '' then
   local found = states[1]

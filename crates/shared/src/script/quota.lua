@@ -5,7 +5,7 @@
 -- is not known to last: the next decision begins another.
 
 local PART_REQUEST, GRANT, OTHER = '<c8dddddddddddd', '<ddddd', '<ddddd'
--- The burst of a server that does not know its part: it keeps what the store has recorded.
+-- The burst in the request of a server that has lost its part: it keeps what the store has recorded.
 local KNOWN_BURST = 2 ^ 64
 local life = ARGV[3] + 0
 local leasing = make_lease_functions()
@@ -29,8 +29,8 @@ local function take_part(parts, node, sequence)
   return nil, false
 end
 
--- Spent hits that are not counted yet. If the store knows no part of the server, the part has ended and all of it counts, or it was lost.
--- Before its first response, a server does not know its part.
+-- Spent hits that are not counted yet. If the store has no part of the server, the part has ended and all of it counts, or it was lost.
+-- Before its first response, a server cannot report what it spent.
 local function newly_spent(had, spent, acknowledged, learns)
   if had then return acknowledged < 0 and had.burst or max(0, spent - had.settled) end
   return learns and acknowledged >= 0 and max(0, spent - acknowledged) or 0

@@ -218,7 +218,7 @@ impl Link {
         }
     }
 
-    /// The next calls to send together, without those whose callers have given up. Releases and ends come first. If a client ends its last
+    /// The next calls to send together, without those whose callers have given up. Releases and ends are first. If a client ends its last
     /// request and then starts another, the start finds the slot free, although it joins decisions that arrived earlier.
     fn next_flights(&mut self) -> Vec<Flight> {
         let (mut flights, mut closings): (Vec<Flight>, usize) = (Vec::new(), 0);

@@ -67,7 +67,7 @@ impl Inner {
         };
         if let Some(calls) = self.redirect(node, &error, flight).await {
             if error.is_io_error() && !error.is_timeout() {
-                // The store may have closed an idle connection. The next connection shows whether the store is gone.
+                // The store may have closed an idle connection. The next connection shows whether the store still responds.
                 connection.has_ended.store(true, Ordering::Relaxed);
                 if node.is_of_present(&connection) {
                     self.no_response(node, &error);
@@ -137,7 +137,7 @@ impl Inner {
         }
     }
 
-    /// Calls the script without requests if the key of the layout is gone, so that the script writes it. False if another server has
+    /// Calls the script without requests if the key of the layout is missing, so that the script writes it. False if another server has
     /// written its own.
     pub(super) async fn keep_layout(
         &self,

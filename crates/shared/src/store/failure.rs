@@ -12,7 +12,7 @@ pub enum Failure {
     /// The call failed.
     #[error("the call to the store failed")]
     Failed,
-    /// The store decides nothing until it knows which credits are outstanding.
+    /// The store decides nothing until outstanding credits are known.
     #[error("the store learns which credits are outstanding")]
     Learning,
     /// The value of one of the request's counters is damaged.

@@ -37,7 +37,7 @@ impl HashSlots {
             return None;
         };
         let [name, Value::Int(port), ..] = &primary[..] else { return None };
-        // If a node does not know its address, it is the address at which it was reached.
+        // If a node does not state its address, it is the address at which it was reached.
         let name = match name {
             Value::BulkString(bytes) if !bytes.is_empty() && bytes != b"?" => str::from_utf8(bytes).ok()?,
             _ => host,

@@ -169,7 +169,7 @@ impl Server {
     }
 
     /// Writes the layout again if the store has lost it, as every decision does. If a server starts before that, it writes another secret,
-    /// and earlier servers count in keys that it does not know.
+    /// and earlier servers count in keys that it does not use.
     async fn keep_layout(&mut self) {
         let (Some(connection), Some(node)) = (&mut self.connection, self.store.nodes.of(0)) else { return };
         match self.store.keep_layout(connection, &node).await {
@@ -351,7 +351,7 @@ impl Server {
     async fn leave(&mut self) {
         let Some(connection) = &mut self.connection else { return };
         let key = servers_key(&self.store);
-        // If the store is gone, it forgets the server after a while.
+        // If the store cannot be reached, the entry of this server expires.
         let _: Result<u32, RedisError> = cmd("ZREM").arg(&key).arg(&self.name).query_async(connection).await;
     }
 }

@@ -84,7 +84,7 @@ impl Lessee {
         if !due.is_empty()
             && let Ok(connection) = self.connection.get().await
         {
-            // If the store is gone, it counts them as spent.
+            // If the store cannot be reached, it counts them as spent.
             let _ = self.send(&connection, due).await;
         }
     }

@@ -182,8 +182,8 @@ mod tests {
     use crate::store::{OnFailure, SharedSettings, StoreTls};
     use std::time::Duration;
 
-    /// If the store does not respond, each of them goes on for up to a minute after its caller is gone. One client with many tickets, or
-    /// with long invented tickets, had the ends of all other clients dropped.
+    /// If the store does not respond, each of them goes on for up to a minute after its caller has given up. One client with many tickets,
+    /// or with long invented tickets, had the ends of all other clients dropped.
     #[test]
     fn releases_of_one_peer_leave_room_for_those_of_others_and_what_is_too_much_is_counted_as_lost() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

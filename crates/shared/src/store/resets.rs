@@ -1,8 +1,8 @@
 //! Resets by operators: of counters by their keys, and of all counters of a rule or a domain.
 //!
 //! The store has no list of a rule's counters. The time of a rule's reset is kept in a hash, and is part of the keys of the rule's counters
-//! ([`SharedResets`]). Servers read it every half second, and count in new keys afterwards. If the store has lost it, they write what they
-//! know, because all servers have to count in the same keys.
+//! ([`SharedResets`]). Servers read it every half second, and count in new keys afterwards. If the store has lost it, they write the resets
+//! that they have, because all servers have to count in the same keys.
 
 use super::{SharedStore, batches::Links, failure::Failure, inner::Inner, releases::by_group};
 use crate::script::Command;

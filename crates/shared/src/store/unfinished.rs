@@ -5,8 +5,8 @@ use crate::{FairBound, PeerId};
 use tokio::sync::watch;
 
 /// The most counters in [bounded work](Unfinished::begin_bounded) at once. If the store does not respond, such work lasts for up to a
-/// minute after its caller and its connection are gone. A piece of work takes 2 kB, and some hundred bytes for each of its counters. A
-/// ticket that a client invents may name thousands of counters.
+/// minute after its caller has given up and its connection has ended. A piece of work takes 2 kB, and some hundred bytes for each of its
+/// counters. A ticket that a client invents may name thousands of counters.
 const COUNTERS_MAX: usize = 40_000;
 
 /// Counts the unfinished work.

@@ -52,7 +52,7 @@ impl Events {
         let wanted = directories(paths);
         self.files = files(paths);
         for former in self.watched.difference(&wanted) {
-            // Fails if the directory is gone, which is likely.
+            // Fails if the directory no longer exists, which is likely.
             let _ = self.watcher.unwatch(former);
         }
         self.watched.clear();

@@ -34,7 +34,7 @@ const THIS_PROCESS: u64 = 0;
 /// The share is halved at most this often.
 const HALVINGS_MAX: u32 = 32;
 
-/// Records decisions while a recent request asked for it.
+/// Records decisions for `LEASE` after each request for a recording.
 #[derive(Default)]
 pub struct Recorder {
     is_on: AtomicBool,

@@ -47,7 +47,7 @@ pub(super) struct Conditions {
     pub(super) down_max: u64,
     /// Whether a restart keeps the counters.
     pub(super) keeps_counters: bool,
-    /// What a process knows of the process before it.
+    /// What a process can use of the former process.
     pub(super) memory: Memory,
     /// The most that clients have if nothing is recorded.
     pub(super) unrecorded: Percent,

@@ -91,7 +91,7 @@ fn of_what_is_given_up_spent_hits_count_and_others_are_free() {
     assert_eq!(send(&mut counter, PartRequest { sequence: 3, spent: 16, ..second }, 2), Some((20, 64)));
     let third = PartRequest { sequence: 4, spent: 18, ..second };
     assert_eq!(send(&mut counter, third, 3), Some((20, 62)));
-    // Another bucket of the same process does not know what of its part was spent.
+    // Another bucket of the same process has no figures of what was spent of its part.
     let anew = PartRequest { acknowledged: None, ..request(1, 5, Part::default(), burst(10)) };
     assert_eq!(send(&mut counter, anew, 4), Some((10, 52)));
     // A part that has ended counts as spent, whatever its server states later.

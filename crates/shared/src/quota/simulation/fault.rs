@@ -9,7 +9,7 @@ pub(super) enum Fault {
     ForgetsClosed,
     /// A process begins as if no process had been before it.
     NoLearning,
-    /// A process does not know that the process before the former one recorded nothing.
+    /// A process ignores that the process before the former one recorded nothing.
     ForgetsUnrecorded,
     /// The counter holds nothing for clients.
     HoldsNothing,

@@ -28,7 +28,7 @@ pub(super) struct Holders {
 
 struct Node {
     id: NodeId,
-    /// The epoch that it knows.
+    /// The granter's epoch when it was last read.
     epoch: u64,
     holder: Option<Holder>,
     owed: f64,
@@ -148,7 +148,7 @@ impl Node {
         server.granter.lease(server.rules, server.key, claim, is_current, server.now)
     }
 
-    /// Gives up all credits if the epoch is another one, and learns the counter anew.
+    /// Gives up all credits if the granter has another epoch, and starts without a holder in that epoch.
     fn see(&mut self, server: &Server<'_, '_>, at: Monotonic) {
         let epoch = server.granter.epoch();
         if epoch == self.epoch {

@@ -1,4 +1,4 @@
-//! The processes of a server, one after the other: what each records, and what it knows of the process before it.
+//! The processes of a server, one after the other: what each records, and what it can use of the former process.
 
 use super::{
     super::{Before, Ceiling, Former, Quota, Record, RuleId, Settings},
@@ -7,7 +7,7 @@ use super::{
 };
 use tidegate_core::limit::Timestamp;
 
-/// What a process knows of the process before it.
+/// What a process can use of the former process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Memory {
     /// Nothing.
