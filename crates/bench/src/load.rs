@@ -228,7 +228,7 @@ impl<'a> Load<'a> {
         )
     }
 
-    /// Whether a request may be sent on a connection. In a closed loop, a held request takes the place of the next.
+    /// Whether a request may be sent on a connection. In a closed loop, a held request counts as one in flight.
     fn has_room(&self, position: usize) -> Result<bool, WindowTooSmall> {
         let connection = &self.links[position].connection;
         let held = match &self.holds {

@@ -1,6 +1,6 @@
 //! Addresses in logs and errors: without users, passwords and tokens.
 
-/// The address of a URL, or of `user:password@host:port` without a scheme, with `…` in place of its user information and its query. An
+/// The address of a URL, or of `user:password@host:port` without a scheme, with `…` instead of its user information and its query. An
 /// address without both is returned unchanged. A password may contain an unescaped `/`, `?` or `@`: the user information ends at the last
 /// `@`.
 pub fn without_userinfo(address: &str) -> String {

@@ -104,7 +104,6 @@ impl SnapshotTask {
     ///
     /// Returns within the writer's timeout after the last progress, even if the disk never responds, so that the process can end. The
     /// thread is not joined.
-    /// can end then. The thread is not joined.
     pub fn finish(self) -> Result<(), DiskError> {
         drop(self.stop);
         let mut seen = self.progress.load(Ordering::Relaxed);

@@ -8,7 +8,7 @@ use tidegate_core::limit::{Entry, client_bytes, client_text};
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BucketName(Arc<str>);
 
-/// Begins the full texts, in the place of a length.
+/// Begins the full texts, where a length would be otherwise.
 const UNCUT: char = '!';
 
 impl BucketName {

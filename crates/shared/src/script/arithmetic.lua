@@ -42,7 +42,7 @@ end
 local WINDOW, SUB_WINDOWS, LOG, CLOCK, FIRST_HIT, CALENDAR, TOKENS, LEAKY, INTERVALS = 87, 83, 71, 67, 72, 75, 84, 76, 73
 local SLOTS = 78
 
--- First byte of a counter with open reservations, in place of the length of a signature. `make_reserving` makes the functions for these
+-- First byte of a counter with open reservations, instead of the length of a signature. `make_reserving` makes the functions for these
 -- counters. `lost` is the number of reservations that had passed their deadlines.
 local RESERVED = 255
 local make_reserving, reserving

@@ -160,7 +160,7 @@ local function decide(position, replied)
     local limit = limits[index] or limit_at(index)
     if not limit then return nil end
     most = most or limit.admitted_at_most
-    -- Slots are released by their ids, which are in place of the hits that are given back.
+    -- Slots are released by their ids, which the arguments have instead of the hits to give back.
     if limit.kind == SLOTS then slots[i], given = sub(requests, begins + 6, begins + 13), 0 end
     local state, leases = states[key] or '', leased[key]
     -- The actual cost of a request may exceed the size of a bucket. So may credits that are spent after their hits were given back.

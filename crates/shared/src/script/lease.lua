@@ -11,10 +11,10 @@
 -- Made when a script reads the first lease: most calls read none, and save the time.
 local function make_lease_functions()
   local LEASE = '<c8dddddd'
-  -- These numbers are in place of the holder. A part has the server, sequence, rate, burst, end and demand. Its second record has the
-  -- microsecond up to which its rate is counted (below zero: the microseconds for which its hits are held), the number of clients, the held
-  -- hits, the end, and the counted spent hits. A rate that was given up has the rate, the time, the held hits, the end, and the
-  -- microseconds of its window.
+  -- Numbers in the field of the holder, which mark other records. A part has the server, sequence, rate, burst, end and demand. Its second
+  -- record has the microsecond up to which its rate is counted (below zero: the microseconds for which its hits are held), the number of
+  -- clients, the held hits, the end, and the counted spent hits. A rate that was given up has the rate, the time, the held hits, the end,
+  -- and the microseconds of its window.
   local PART, PART_COUNTED, LEAVING = -1, -2, -3
   -- A hit in thousandths of a hit per second times microseconds.
   local HIT = 1e9

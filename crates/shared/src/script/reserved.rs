@@ -7,7 +7,7 @@ use tidegate_core::{
     limit::Timestamp,
 };
 
-/// First byte of the value of such a counter, in place of the length of a signature.
+/// First byte of the value of such a counter, instead of the length of a signature.
 pub(super) const RESERVED: u8 = 255;
 
 /// Bytes of the head, and of one reservation.

@@ -9,7 +9,7 @@ local now = time[1] * 1000000 + time[2]
 local byte, sub, pack, unpack_from = string.byte, string.sub, struct.pack, struct.unpack
 -- Bytes before the leases, of a lease, and in a lease before the holder and before the outstanding credits.
 local HEAD_BYTES, LEASE_BYTES, HOLDER_AT, CREDITS_AT = 11, 56, 8, 32
--- In place of the holder: rates of quota that were given up. Their hits were spent.
+-- Instead of the holder: rates of quota that were given up. Their hits were spent.
 local LEAVING = -3
 
 -- An open window from the first hit with one hit. Empty if there is no such window.

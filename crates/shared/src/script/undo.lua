@@ -77,7 +77,7 @@ end
 
 local function undo(limit, state, before, hits)
   if limit.kind == SLOTS then
-    -- The id of the slot is in place of the state before the charge.
+    -- There is the id of the slot instead of the state before the charge.
     local left, expires = release_slot(state, sub(before, #limit.signature + 1), hits)
     return left or state, expires
   end

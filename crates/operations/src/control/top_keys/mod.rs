@@ -65,7 +65,7 @@ struct Collected {
     spare: Option<LaneSketches>,
 }
 
-/// In place of the rule, if it is not the rule that denies hits. No path has these texts.
+/// Instead of the rule, if it is not the rule that denies hits. No path has these texts.
 static OTHER_CAUSES: LazyLock<[Arc<str>; 2]> =
     LazyLock::new(|| ["(counters full)", "(shared store away)"].map(Arc::from));
 

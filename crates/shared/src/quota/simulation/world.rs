@@ -155,13 +155,13 @@ impl World {
         }
     }
 
-    /// Ends a client and puts another in its place. The server notices after a random time.
+    /// Replaces a client by another. The server notices after a random time.
     pub(super) fn kill(&mut self, client: usize) {
         let notices = self.rng.below(20 * SECOND);
         self.replace(client, notices);
     }
 
-    /// Ends a client and puts another in its place. The server notices after `notices` nanoseconds.
+    /// Replaces a client by another. The server notices after `notices` nanoseconds.
     pub(super) fn replace(&mut self, client: usize, notices: u64) {
         self.cut(client, 0, notices);
         let demand = self.clients[client].demand;
