@@ -56,8 +56,8 @@ pub trait Service: Send + Sync + 'static {
     /// several headers of one name does not take it.
     fn fast_path(&self, head: Fields<'_>) -> Option<Self::FastPath>;
 
-    /// The state after one field that the service reads changed to another valid value. [`Self::fast_path`] returned `state` for the
-    /// headers before. None if all headers have to be considered again. `value` decodes the value, and is called only if needed.
+    /// The state after one field that the service reads changed to another valid value. [`Self::fast_path`] returned `_state` for the
+    /// headers before. None if all headers have to be considered again. `_value` decodes the value: call it only if needed.
     fn fast_path_after<'v>(
         &self,
         _state: Self::FastPath,

@@ -1,4 +1,4 @@
--- Decides a batch of rate limit requests over counters of one slot. src/shared/script/ encodes the arguments and decodes the reply.
+-- Decides a batch of rate limit requests over counters of one slot. crates/shared/src/script/ encodes the arguments and decodes the reply.
 --
 -- All reads precede all writes, and an error precedes every write.
 --

@@ -1,7 +1,7 @@
 //! Simulation of leases: random worlds of nodes, networks, faults and stores. All admissions, in the order of their true
 //! times, are checked against a naive exact limiter.
 //!
-//! A world depends on its seed alone. `cargo test --lib lease::simulation` runs a fixed number of worlds;
+//! A world depends on its seed alone. `cargo test --package tidegate-shared lease::simulation` runs a fixed number of worlds;
 //! `TIDEGATE_LEASE_WORLDS=1000000` runs as many, `TIDEGATE_LEASE_FIRST=7` starts at 7 instead of 0.
 
 mod conditions;
