@@ -29,7 +29,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 
-/// A limit of so many requests a day for each value of `k`; the unit is a number of the enum.
+/// A limit of this many requests a day for each value of `k`; the unit is a number of the enum.
 fn limit(requests_per_unit: u32, unit: i32) -> Vec<RateLimitConfig> {
     let rate_limit = Some(RateLimitPolicy { requests_per_unit, unit, ..RateLimitPolicy::default() });
     let descriptor = RateLimitDescriptor { key: "k".into(), rate_limit, ..RateLimitDescriptor::default() };
@@ -70,7 +70,7 @@ impl ControlPlane {
     pub fn serve(&self, port: u16) -> (u16, Serving) {
         let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
-        // A control plane that ended releases its port a little later.
+        // A control plane that has ended releases its port a little later.
         let mut tries = (0..1_000).map(|_| {
             std::net::TcpListener::bind(("127.0.0.1", port))
                 .inspect_err(|_| thread::sleep(Duration::from_millis(10)))
@@ -167,7 +167,7 @@ async fn rules_follow_the_control_plane_and_stay_when_it_errs_or_ends() {
     assert!(node.metadata.expect("metadata").fields.contains_key("zone"));
     eventually("an ACK", async || plane.accepted("1")).await;
 
-    // Calls go on throughout; none may fail.
+    // Calls continue throughout; none may fail.
     let (is_over, mut other) = (Arc::new(AtomicBool::new(false)), client.clone());
     let calls = tokio::spawn({
         let is_over = Arc::clone(&is_over);
@@ -203,7 +203,7 @@ async fn rules_follow_the_control_plane_and_stay_when_it_errs_or_ends() {
     let (_, serving) = plane.serve(port);
     eventually("an update after a restart", async || limit_in_force(&mut client).await == Some(1_000_005))
         .await;
-    // No first request of a stream has a version, or a nonce of another stream.
+    // The first request of a stream never has a version, or a nonce of another stream.
     let is_first = |request: &DiscoveryRequest| request.node.is_some();
     let is_bare = |request: &DiscoveryRequest| {
         is_first(request) && request.version_info.is_empty() && request.response_nonce.is_empty()
@@ -241,12 +241,12 @@ async fn rules_of_a_control_plane_have_the_default_algorithm() {
     let server = start(port, &["--default-algorithm", "leaky_bucket", "--test-clock"]);
     let mut client = server.client().await;
     let response = client.hit("d", &[("k", "a")]).await.expect("a decision");
-    // A bucket of 4 per day is whole again a quarter of a day after one hit; a window has to pass.
+    // A bucket of 4 per day is full again a quarter of a day after one hit; a window has to end first.
     let reset = response.statuses[0].duration_until_reset.expect("a reset");
     assert_eq!(reset.seconds, 21_600);
 }
 
-/// The file is read and checked before the control plane declares what it extends, and is read again when it changes.
+/// The file is read and checked before the control plane declares the rules that it extends, and is read again when it changes.
 #[tokio::test]
 async fn a_rule_file_extends_the_rules_of_a_control_plane() {
     let plane = ControlPlane::new(limit(4, DAY));
@@ -264,13 +264,13 @@ async fn a_rule_file_extends_the_rules_of_a_control_plane() {
     let reset_of = |response: tidegate::api::pb::service::RateLimitResponse| {
         response.statuses[0].duration_until_reset.as_ref().map(|reset| reset.seconds)
     };
-    // A bucket of 4 per day is whole again a quarter of a day after one hit, and a window after a day at the earliest.
+    // A bucket of 4 per day is full again a quarter of a day after one hit, and a window after a day at the earliest.
     let first = client.hit("d", &[("k", "a")]).await.expect("a decision");
     assert_eq!(reset_of(first), Some(21_600));
     let warned = server.logged("extensions[1]: has no effect");
     assert!(warned[0].contains("WARN"), "{warned:#?}");
 
-    // An update that the extension does not fit is refused, with the place in the file.
+    // An update to which the extension does not apply is refused, with the place in the file.
     write("algorithm: fixed_window, calendar: true");
     let is_read = |line: &String| line.contains("rules reloaded") && line.contains("\"feed\":\"files\"");
     eventually("the changed file", async || server.log().iter().any(is_read)).await;
@@ -383,7 +383,7 @@ async fn requests_are_refused_until_the_first_rules_arrive() {
     let refused = client.hit("d", &[("k", "a")]).await.expect_err("there are no rules yet");
     assert_eq!(refused.code(), Code::Unavailable);
 
-    // A changed file does not stand for the rules of the control plane.
+    // A changed file is no replacement for the rules of the control plane.
     std::fs::write(&extensions, "domain: d\nextensions: [{key: k}]\n").expect("a file");
     let is_read = || std::fs::read_to_string(&log).expect("a log").contains("rules reloaded");
     eventually("the changed file", async || is_read()).await;

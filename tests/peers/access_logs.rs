@@ -36,7 +36,7 @@ const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 /// Headers that look like the end of their field in some format, or are escaped in it.
 const AGENTS: [&str; 6] = ["curl/8.7.1", "a \"b\" c", "\\x22", "a\\\"", "- [x] %h", "a\"b"];
 
-/// Requests of the first client and of the second, of which two a day are admitted.
+/// Requests of the first and of the second client. Two a day of each are admitted.
 const OF_CLIENTS: [(Ipv4Addr, usize); 2] =
     [(Ipv4Addr::new(127, 0, 0, 2), 6), (Ipv4Addr::new(127, 0, 0, 3), 2)];
 
@@ -61,7 +61,7 @@ fn lines(log: &Path) -> usize {
     fs::read_to_string(log).unwrap_or_default().lines().count()
 }
 
-/// The report of a replay of the log under a limit of two requests a day of each client.
+/// The report of a replay of the log under a limit of two requests a day for each client.
 fn replayed(log: &Path, format: &[&str], address: &str) -> Value {
     let limit = "rate_limit: { unit: day, requests_per_unit: 2 }";
     let rules = rules_file(&format!(
@@ -106,7 +106,7 @@ access_log:
     let config = envoy_config::bootstrap(&settings, "", envoy_config::SERVED);
     let envoy = Envoy::start_with(&config, "unix:none", &[]).await;
     send_requests(envoy.port(envoy_config::LISTENER)).await;
-    // A header that ends its field and states others. Envoy writes it as it is, and the line is not read.
+    // A header that ends its field and states other fields. Envoy writes it unescaped, and the line is not read.
     let forged = r#"a" "r" "a.test" "10.0.0.1:80""#;
     let request = http::Request::get("/").header("user-agent", forged);
     http1::fetch(OF_CLIENTS[1].0, envoy.port(envoy_config::LISTENER), request).await.expect("a response");

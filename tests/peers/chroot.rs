@@ -1,6 +1,5 @@
-//! The image of `deploy/docker`, as far as it can be run without a container runtime: its layout in a chroot with a read-only
-//! root, as its user, without privileges, as the first process of a PID namespace, and under the denials of Docker's
-//! default seccomp profile.
+//! The image of `deploy/docker`, as far as it can be run without a container runtime: its layout in a chroot with a read-only root, with
+//! its user, without privileges, as the first process of a PID namespace, and under the denials of Docker's default seccomp profile.
 
 use crate::support::Client;
 use std::{
@@ -39,7 +38,7 @@ fn instructions(name: &str) -> Vec<String> {
     last_stage.lines().filter_map(|line| Some(line.strip_prefix(&prefix)?.to_owned())).collect()
 }
 
-/// The one instruction of that name.
+/// The only instruction with that name.
 fn instruction(name: &str) -> String {
     let found = instructions(name);
     assert_eq!(found.len(), 1, "{name}: {found:?}");
@@ -79,7 +78,7 @@ struct Container {
 }
 
 impl Container {
-    /// Without a seccomp filter.
+    /// Starts the image without a seccomp filter.
     fn start(root: &Path, data: &Path) -> Self {
         Self::start_in(root, data, "chroot --groups= --userspec=\"$IDS\" \"$ROOT\"")
     }
@@ -90,7 +89,7 @@ impl Container {
 
     /// Starts the image's program by a command that changes the root and the user.
     fn start_in(root: &Path, data: &Path, change_root: &str) -> Self {
-        // As `docker run --read-only --cap-drop ALL --security-opt no-new-privileges`.
+        // Like `docker run --read-only --cap-drop ALL --security-opt no-new-privileges`.
         let script = r#"
             set -e
             mount --bind "$ROOT" "$ROOT"
@@ -123,7 +122,7 @@ impl Container {
             .stderr(Stdio::piped())
             .spawn()
             .expect("unshare runs");
-        // Killed and waited for when dropped.
+        // The process is killed and waited for when this is dropped.
         let mut server = Self { unshare, address: String::new() };
         let mut log = Vec::new();
         let lines = BufReader::new(server.unshare.stderr.take().expect("piped")).lines();
@@ -138,7 +137,7 @@ impl Container {
                 return server;
             }
         }
-        // Dropped here, which waits for the process: its log ended.
+        // The server is dropped here, which waits for the process: its log has ended.
         panic!("the server does not serve: {log:#?}");
     }
 
@@ -158,7 +157,7 @@ impl Container {
         line.expect("a field").split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// The codes of so many calls for one key.
+    /// The codes of this many calls for one key.
     async fn calls(&self, count: usize) -> Vec<i32> {
         let address = format!("http://{}", self.address);
         let mut client = Client(RateLimitServiceClient::connect(address).await.expect("it listens"));

@@ -83,10 +83,10 @@ async fn bash_completes_commands_and_rules() {
     assert_eq!(completed(&["tidegate", "ctl", "top", "--rule", "user\\ "]), rules[1..]);
     assert_eq!(completed(&["tidegate", "ctl", "reset", "shop", "--rule", "pl"]), ["plan"]);
     assert_eq!(completed(&["tidegate", "ctl", "peek", "sh"]), ["shop"]);
-    // Without a server there is nothing, and no error.
+    // Without a server there are no completions, and no error.
     let nowhere = bash(DYNAMIC, &["tidegate", "ctl", "top", "--rule", "us"], "127.0.0.1:1");
     assert_eq!(nowhere, [""; 1]);
-    // The address of the command line has precedence.
+    // The address on the command line has precedence.
     let words = ["tidegate", "ctl", "--addr", &shop.address, "top", "--rule", "pl"];
     assert_eq!(bash(DYNAMIC, &words, "127.0.0.1:1"), ["plan"]);
 }
@@ -97,7 +97,7 @@ async fn bash_completes_commands_by_the_static_script() {
 }
 
 pub mod zsh {
-    //! Its functions for the display of completions work in its line editor only; here they print.
+    //! Zsh's functions that display completions work in its line editor only; here they print.
 
     use super::{Shop, lines};
 

@@ -1,4 +1,4 @@
-//! A bootstrap of Envoy for tests: a listener with filters in front of an application that Envoy itself is, and a server.
+//! A bootstrap of Envoy for tests: a listener with filters in front of an application in Envoy itself, and a server.
 
 /// The port of the listener in the bootstrap.
 pub const LISTENER: u16 = 10000;
@@ -69,12 +69,12 @@ pub fn bootstrap(settings: &str, filter: &str, routes: &str) -> String {
     with_block(&with_block(&config, "FILTER", filter), "ROUTES", routes)
 }
 
-/// The filter that calls the server, with these settings besides.
+/// The filter that calls the server, with these additional settings.
 pub fn rate_limit(settings: &str) -> String {
     with_block(RATE_LIMIT, "SETTINGS", settings)
 }
 
-/// Replaces a line that is this name by a block with the indentation of the name.
+/// Replaces a line that consists of this name by a block with the indentation of the name.
 fn with_block(config: &str, name: &str, block: &str) -> String {
     let replaced = config.lines().map(|line| match line.strip_suffix(name) {
         Some(indentation) if indentation.trim().is_empty() => {

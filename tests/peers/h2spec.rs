@@ -11,7 +11,7 @@ use std::{
 use tidegate_http2::{FieldNames, Fields, Http2Settings, RequestBody, Responses, Service};
 use tokio::net::TcpListener;
 
-/// Responds to every request once it has read all of it: those to `/fast` on the fast path, the others by a task.
+/// Responds to every request once it has read all of it: to requests for `/fast` on the fast path, to others by a task.
 struct Reader;
 
 impl Service for Reader {
@@ -45,10 +45,10 @@ impl Service for Reader {
     }
 }
 
-/// Runs of each suite: an order of frames that depends on timing would fail in some of them.
+/// Runs of each suite: if an order of frames depends on timing, some of them fail.
 const RUNS: usize = 5;
 
-/// Holds that h2spec passes, in every run.
+/// Asserts that h2spec passes, in every run.
 async fn passes(port: u16, args: &'static [&'static str]) {
     for run in 0..RUNS {
         let ran = tokio::task::spawn_blocking(move || {
@@ -91,8 +91,7 @@ async fn requests_of_the_fast_path_conform() {
     conforms(&["--path", "/fast"]).await;
 }
 
-/// The server refuses the requests of h2spec by their headers, since they are not gRPC: its response precedes much of what
-/// the tests send.
+/// The server refuses the requests of h2spec by their headers, since they are not gRPC: its response precedes much of what the tests send.
 async fn the_server_conforms() {
     let server = Server::start(&[]);
     let port = server.address().rsplit_once(':').and_then(|(_, port)| port.parse().ok());

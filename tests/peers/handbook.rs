@@ -1,5 +1,5 @@
-//! The commands of `docs/operations.md`, run in order, on paths and ports of the test's own. systemd does not run the machine
-//! of a test, so that `tests/peers/handbook/systemctl` stands in for it.
+//! The commands of `docs/operations.md`, run in order, on paths and ports of the test's own. systemd does not run the machine of a test, so
+//! `tests/peers/handbook/systemctl` stands in for it.
 
 use std::{
     env, fs,
@@ -24,7 +24,7 @@ fn blocks() -> Vec<&'static str> {
     blocks.map(|rest| rest.split_once("```").expect("the end of a block").0).collect()
 }
 
-/// A directory that stands for the root and for the sources, and ports that are free.
+/// A directory that stands for the root and for the sources, and free ports.
 struct Sandbox {
     folder: TempDir,
     grpc_port: u16,
@@ -49,7 +49,7 @@ impl Sandbox {
         for file in ["alerts.yaml", "alerts_test.yaml"] {
             fs::copy(sources.join("deploy/prometheus").join(file), path(file)).expect("a copy");
         }
-        // Free at this moment, and taken by the server right after.
+        // Free at this moment, and used by the server right after.
         let free = [TcpListener::bind("127.0.0.1:0"), TcpListener::bind("127.0.0.1:0")];
         let [grpc_port, http_port] =
             free.map(|socket| socket.and_then(|socket| socket.local_addr()).expect("a port").port());
@@ -64,7 +64,7 @@ impl Sandbox {
     fn script(&self, block: &str) -> String {
         let root = self.folder.path().display();
         let mut script = block.replace("/path/of/new/tidegate", env!("CARGO_BIN_EXE_tidegate"));
-        // Those in settings of the unit are replaced when it starts.
+        // Paths in settings of the unit are replaced when it starts.
         for directory in ["/etc/", "/var/lib/", "/usr/local/bin/"] {
             script = script.replace(&format!(" {directory}"), &format!(" {root}{directory}"));
         }
@@ -97,7 +97,7 @@ impl Drop for Sandbox {
     fn drop(&mut self) {
         let pid = fs::read_to_string(self.path("pid")).ok().and_then(|pid| pid.trim().parse().ok());
         if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
-            // It may have ended already.
+            // The process may have ended already.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
     }

@@ -1,8 +1,8 @@
 //! Tests against real peers: Envoy, h2spec, a file system that fills up, clients in other languages.
 //!
-//! A test without its peer is reported as ignored, with the peer's name. With `TIDEGATE_REQUIRE=envoy,h2spec` it fails
-//! instead, and `.ci/run` requires all peers. The runner is libtest-mimic, since the built-in one
-//! cannot decide at run time that a test is ignored; its arguments are those of every other test target.
+//! A test without its peer is reported as ignored, with the peer's name. With `TIDEGATE_REQUIRE=envoy,h2spec` it fails instead, and
+//! `.ci/run` requires all peers. The runner is libtest-mimic, since the built-in runner cannot decide at run time that a test is ignored;
+//! its arguments are the same as for every other test target.
 
 #![allow(clippy::unwrap_used, reason = "tests, which clippy does not see without the built-in runner")]
 

@@ -16,7 +16,7 @@ descriptors:
   - { key: queue, rate_limit: { unit: second, requests_per_unit: 50, algorithm: leaky_bucket, burst: 1, max_wait: 9s } }
 "#;
 
-/// The metrics page of a server that has decided some requests, in the format for `accept`.
+/// The metrics page of a server that has decided some requests, in the format for this `accept`.
 async fn page(accept: &str) -> String {
     let data = tempfile::tempdir().expect("a temporary folder");
     let (folder, log) = (data.path().join("data"), data.path().join("decisions.log"));

@@ -1,8 +1,8 @@
-"""Holds a running server against docs/openapi.yaml: python3 openapi.py SPEC PORT TOKEN PHASE.
+"""Compares a running server with docs/openapi.yaml: python3 openapi.py SPEC PORT TOKEN PHASE.
 
 The phases are `serving`, with and without the token, and `draining`. Prints a line for each response that was validated, and
-fails if a response is not described, does not match its schema, or if a described one never occurred in any phase but those
-of NOT_REACHED.
+fails if a response is not described, does not match its schema, or if a described response never occurred in any phase, except
+the responses in NOT_REACHED.
 """
 
 import http.client
@@ -13,7 +13,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
-# Responses of a start that restores counters, and of faults that have no cause outside.
+# Responses of a start that restores counters, and of faults that no client can cause.
 NOT_REACHED = {
     ("post", "/json", "500"), ("post", "/json", "503"), ("get", "/rules", "500"), ("get", "/rules", "503"),
     ("get", "/rules/status", "503"), ("get", "/rlconfig", "500"), ("get", "/rlconfig", "503"),

@@ -30,8 +30,8 @@ fn server(receiver: &OtlpReceiver, transport: &str, protocol: &str, more: &[(&st
     Server::with_variables(rules_file(RULES).path(), &[], &[&variables, more].concat())
 }
 
-/// The point with these attributes of the next metric of that name, once `is_reached` holds for it. Metrics arrive every
-/// 50 ms, so that a point that is never reached has to be ended by a time limit of its own.
+/// The point with these attributes in the next metric of that name, once `is_reached` holds for it. Metrics arrive every 50 ms, so a time
+/// limit of its own has to end the wait for a point that is never reached.
 fn point(
     receiver: &OtlpReceiver,
     name: &str,

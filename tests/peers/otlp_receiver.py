@@ -1,7 +1,7 @@
 """Receives traces and metrics by OTLP, over gRPC and over HTTP, with the protocol's own classes.
 
-The first line printed holds both ports; every further line is one span, or one metric with its data points, as JSON. The
-first argument chooses which: traces or metrics. With two more, the paths of a certificate and of its key, both ports have TLS.
+The first line printed contains both ports; every further line is one span, or one metric with its data points, as JSON. The
+first argument chooses traces or metrics. With two more arguments, the paths of a certificate and of its key, both ports have TLS.
 """
 
 import http.server
@@ -131,5 +131,5 @@ else:
 server.start()
 threading.Thread(target=web.serve_forever, daemon=True).start()
 print(json.dumps({"grpc": grpc_port, "http": web.server_port}), flush=True)
-# Ends with the test that started it.
+# Waits until the test that started the program ends.
 sys.stdin.read()

@@ -1,4 +1,4 @@
-//! Programs and rights beyond Rust that a test needs, and how a test declares that.
+//! Programs and rights beyond Rust that a test needs, and how a test declares them.
 
 use crate::envoy_process::envoy_binary;
 use libtest_mimic::{Failed, Trial};
@@ -126,7 +126,7 @@ pub fn runs(command: &mut Command) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// A test that needs the peers: ignored where one is missing, and a failure where `TIDEGATE_REQUIRE` names that one.
+/// A test that needs these peers: it is ignored if a peer is missing, and fails if `TIDEGATE_REQUIRE` names the missing peer.
 pub fn trial<F>(peers: &'static [Peer], name: &str, test: impl FnOnce() -> F + Send + 'static) -> Trial
 where
     F: Future<Output = ()>,
@@ -142,7 +142,7 @@ where
     Trial::test(name, fail).with_kind(format!("needs {peer}")).with_ignored_flag(!is_required)
 }
 
-/// Longest time of one test. One that waits forever fails, and the others are reported nevertheless.
+/// Longest time of one test. A test that waits forever fails, and the others are reported nevertheless.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs the test on a thread and a runtime of its own. A test beyond the time limit is abandoned with its thread.

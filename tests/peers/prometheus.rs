@@ -40,7 +40,7 @@ descriptors:
 const PICTURE_ROUNDS: u32 = 100;
 /// Rounds of load before counters fill up.
 const ROUNDS_WITH_ROOM: u32 = 10;
-/// Attempts at half a second each, until a query has to return data.
+/// Attempts, at half a second each, within which a query has to return data.
 const ATTEMPTS: u32 = 80;
 
 fn deploy(path: &str) -> PathBuf {
@@ -55,7 +55,7 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes `target` every half a second, over `http` or `https`, as the job `tidegate`.
+    /// Starts a Prometheus that scrapes `target` every half a second, over `http` or `https`, as the job `tidegate`.
     fn start(scheme: &str, target: &str) -> Self {
         let folder = tempfile::tempdir().expect("a directory");
         let config = folder.path().join("prometheus.yml");
@@ -88,19 +88,19 @@ impl Prometheus {
             address
         });
         let Some(address) = url else { panic!("Prometheus does not listen: {log:#?}") };
-        // It would end if it could not write its log.
+        // Prometheus would end if it could not write its log.
         std::thread::spawn(move || lines.for_each(drop));
         Self { process, url: format!("http://{address}"), _folder: folder }
     }
 
-    /// The samples of an expression now, those that are no number left out.
+    /// The present samples of an expression, without samples that are not numbers.
     fn query(&self, expression: &str) -> Vec<Value> {
         let output = Command::new("promtool")
             .args(["query", "instant", "-o", "json", &self.url, expression])
             .output()
             .expect("promtool runs");
         if !output.status.success() {
-            // It is still starting.
+            // Prometheus is still starting.
             return Vec::new();
         }
         let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -156,7 +156,7 @@ fn queries() -> BTreeMap<String, String> {
     panels().into_iter().flat_map(of_panel).collect()
 }
 
-/// A server with everything on that has metrics, and the address of its HTTP port.
+/// A server with every feature that has metrics, and the address of its HTTP port.
 fn server(folder: &tempfile::TempDir) -> (Server, String) {
     let certificate = rcgen::generate_simple_self_signed(["localhost".into()]).expect("a certificate");
     let path = |name: &str| folder.path().join(name).to_str().expect("temporary paths are UTF-8").to_owned();
@@ -193,7 +193,7 @@ async fn load(client: &mut Client, round: u32) {
         client.hit("shop", &[("login", "ann")]).await.expect("a response");
     }
     client.hit("shop", &[("export", "")]).await.expect("a response");
-    // Soon there is no room for more.
+    // Soon there is no room for more counters.
     for new in 0..if round < ROUNDS_WITH_ROOM { 0 } else { 30 } {
         let user = format!("{round} {new}");
         client.hit("shop", &[("client", &user)]).await.expect("a response");
@@ -227,8 +227,8 @@ async fn every_panel_and_every_alert_has_data_of_a_server_under_load() {
     let prometheus = Prometheus::start("https", &address);
     let mut client = server.client().await;
     let mut queries: BTreeMap<String, String> = alerts().into_iter().chain(queries()).collect();
-    // This server has no control plane; tests/it/xds.rs reads those metrics. tests/peers/shared_store reads those of a store. Of the day
-    // before there is nothing.
+    // This server has no control plane; tests/it/xds.rs reads those metrics. tests/peers/shared_store reads the metrics of a store. There
+    // is no data of the day before.
     let is_elsewhere = |query: &str| {
         ["tidegate_xds_", "tidegate_shared_", "tidegate_lease_", "offset 1d"]
             .iter()
@@ -250,7 +250,7 @@ async fn every_panel_and_every_alert_has_data_of_a_server_under_load() {
     panic!("no data for\n{}", silent.join("\n"));
 }
 
-/// Of 2,399 requests 2,397 were denied, and the only alert was that a limit denies most of its hits.
+/// 2,397 of 2,399 requests were denied, and the only alert was that a limit denies most of its hits.
 async fn an_outage_of_the_store_has_an_alert_that_names_the_store() {
     let redis = crate::shared_store::RedisServer::start();
     let (url, rules) = (
@@ -270,7 +270,7 @@ async fn an_outage_of_the_store_has_an_alert_that_names_the_store() {
             redis = None;
         }
         let firing = prometheus.query(alerts);
-        // Both wait for a minute before they fire.
+        // Both alerts wait for a minute before they fire.
         if redis.is_none()
             && firing.len() == 2
             && firing.iter().all(|alert| alert["metric"]["severity"] == "critical")

@@ -1,7 +1,7 @@
 """Hooks of schemathesis, for a server with a rule for `user` in the domain `shop`.
 
-In bodies that match the schema, half of all domains, keys and so on become valid ones, and in two of three bodies whole
-fields, since random ones reach little. Calls are spread over the tokens of TIDEGATE_TOKENS, since each may call 100 times a
+In bodies that match the schema, half of all domains, keys and so on are replaced by valid values, and in two of three bodies whole
+fields, since random values reach little. Calls are spread over the tokens of TIDEGATE_TOKENS, since each token may make 100 calls a
 second. At the end, the statuses of each operation are printed.
 """
 
@@ -48,7 +48,7 @@ def reaching(body):
         return body
     body.update((name, VALID[name]) for name in VALID if name in body)
     for name in {"block", "override"} & body.keys():
-        # The one that deletions find does not expire; the time of the other is a random one.
+        # The entry that deletions find does not expire; the other expires at a random time.
         body[name] = {**body[name], "id": "known" if variant == 1 else "other"}
         if variant == 1:
             body.pop("expiresIn", None)
@@ -66,7 +66,7 @@ def with_token(request):
 def before_call(context, case, kwargs):
     if case.meta and case.meta.generation.mode.is_positive:
         case.body = reaching(case.body)
-    # Some cases are those of a missing or a wrong token.
+    # Some cases test a missing or a wrong token.
     varied = case.meta and getattr(case.meta.phase.data, "parameter", None)
     if varied != "Authorization":
         kwargs["auth"] = with_token

@@ -26,7 +26,7 @@ fn analyze(args: &[&str], units: &[&Path]) -> (Output, String) {
     (output, text)
 }
 
-/// The units as installed, but for the program: the one under test, since none is installed here.
+/// The units as installed, except for the program: it is the program under test, since none is installed here.
 async fn the_units_verify() {
     let folder = tempfile::tempdir().expect("a directory");
     let installed: Vec<PathBuf> = units()

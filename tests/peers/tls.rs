@@ -128,7 +128,7 @@ async fn s_client_negotiates_both_versions_and_is_refused_without_a_certificate(
     s_client(&mutual, &["-tls1_2", "-alpn", "h2"]);
     s_client(&mutual, &["-tls1_1", "-alpn", "h2", "-cipher", "ALL:@SECLEVEL=0"]);
     s_client(&mutual, &["-alpn", "http/1.1", "-cert", text(&cert), "-key", text(&key)]);
-    // A handshake is counted when its thread has ended it, which may be after the client has.
+    // A handshake is counted when its thread has finished it, which may be later than the client has.
     let expected = ["client_certificate_missing\"} 1", "incompatible\"} 2", "completed\"} 2"]
         .map(|line| format!("tidegate_tls_handshakes_total{{port=\"grpc\",result=\"{line}"));
     let mut page = String::new();
@@ -199,13 +199,13 @@ fn secret(folder: &Path, pair: &Pair, name: &str) -> String {
     secret.replace("tls/envoy.key", text(&key))
 }
 
-/// Connections end at an age, so that each rotation is used while requests arrive.
+/// Connections end at a maximum age, so that each rotation is used while requests arrive.
 async fn envoy_is_limited_over_mutual_tls_while_both_sides_replace_their_certificates() {
     const REQUESTS: usize = 600;
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = |name: &str| folder.path().join(name);
-    // Both sides trust both authorities; the certificates pass from one to the other.
+    // Both sides trust both authorities; the certificates change from one authority to the other.
     let ca = replace(&path("ca.crt"), &format!("{}{}", old.pem, new.pem));
     let (cert, key) = old.issue(&["tidegate"]).write(folder.path(), "tidegate");
     let sds = replace(&path("envoy-sds.yaml"), &secret(folder.path(), &old.issue(&["envoy"]), "envoy-old"));

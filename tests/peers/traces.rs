@@ -43,7 +43,7 @@ impl OtlpReceiver {
         Self::start_with("traces", &[])
     }
 
-    /// Starts one that prints one signal: `traces` or `metrics`. With the paths of a certificate and its key it has TLS.
+    /// Starts a receiver that prints one signal: `traces` or `metrics`. With the paths of a certificate and its key, it has TLS.
     pub fn start_with(signal: &str, args: &[&Path]) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/otlp_receiver.py");
         let mut child = Command::new("python3")
@@ -143,7 +143,7 @@ async fn sampled_calls_have_spans_by_either_transport() {
         );
         assert_eq!(attributes["tidegate.remaining"], 0);
 
-        // A rule of this domain queues, and a stop exports what is left.
+        // A rule of this domain queues requests, and a stop exports the remaining spans.
         call(&server, "route", &format!("00-{TRACE}-{SPAN}-01")).await;
         server.signal(rustix::process::Signal::TERM);
         let span = receiver.next();
@@ -183,7 +183,7 @@ async fn b3_headers_and_calls_without_context_have_spans_where_the_environment_s
     let server = server_with(&endpoint, "http/protobuf", &selected);
     let single = format!("{TRACE}-{SPAN}-1");
     let several = [("x-b3-traceid", TRACE), ("x-b3-spanid", SPAN), ("x-b3-sampled", "1")];
-    // The second call of each is not served on the fast path.
+    // The second call in each pair is not served on the fast path.
     for more in [&[][..], &[("tidegate-windows", "yes")]] {
         for headers in [&[("b3", single.as_str())][..], &several] {
             call_with(&server, "k", &[headers, more].concat()).await;
@@ -207,7 +207,7 @@ async fn b3_headers_and_calls_without_context_have_spans_where_the_environment_s
     }
 }
 
-/// A receiver that is gone costs spans, and no decision.
+/// A receiver that is gone costs spans, but no decision.
 async fn without_a_receiver_decisions_are_made() {
     let receiver = OtlpReceiver::start();
     let server = server(&receiver, "http", "http/protobuf");
@@ -228,7 +228,7 @@ const TRACING: &str = r#"                tracing:
                 stat_prefix: edge
 "#;
 
-/// The cluster that it sends spans to.
+/// The cluster that Envoy sends spans to.
 const OTLP_CLUSTER: &str = r#"  clusters:
     - name: otlp
       type: STATIC
@@ -243,7 +243,7 @@ const OTLP_CLUSTER: &str = r#"  clusters:
               - endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: 4317 } } }
 "#;
 
-/// Envoy's spans and the server's are one trace: ingress, then the call as Envoy makes it, then the decision.
+/// Envoy's spans and the server's spans are one trace: ingress, then the call as Envoy makes it, then the decision.
 async fn a_request_through_envoy_is_one_trace() {
     let receiver = OtlpReceiver::start();
     let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/envoy/rules.yaml");

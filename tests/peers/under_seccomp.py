@@ -19,7 +19,7 @@ DENIED = """
     query_module quotactl quotactl_fd reboot request_key security set_mempolicy set_mempolicy_home_node setdomainname
     sethostname setns settimeofday swapoff swapon sysfs syslog tuxcall umount2 unshare uselib userfaultfd ustat vhangup vserver
 """.split()
-# personality(2) may have five values in the profile; the server needs none.
+# personality(2) may have five values in the profile; the server needs none of them.
 DENIED.append("personality")
 # AF_ALG and AF_VSOCK, which socket(2) may not have.
 FAMILIES = (38, 40)
@@ -30,7 +30,7 @@ NAMESPACES = [1 << bit for bit in (17, 25, 26, 27, 28, 29, 30)]
 def load_filter():
     rules = seccomp.SyscallFilter(defaction=seccomp.ALLOW)
     for name in DENIED:
-        # Negative numbers are of calls that this architecture or this version of the library does not have.
+        # Negative numbers belong to calls that this architecture or this version of the library does not have.
         if seccomp.resolve_syscall(seccomp.Arch(), name) >= 0:
             rules.add_rule(seccomp.ERRNO(errno.EPERM), name)
     for family in FAMILIES:

@@ -1,4 +1,4 @@
-//! Comparison of the limiter with the naive one: both run the same trace, and every result must be equal.
+//! Comparison of the limiter with the naive limiter: both run the same trace, and every result must be equal.
 
 use crate::{naive::Naive, server::Server, world::World};
 use std::fmt;

@@ -1,30 +1,31 @@
-//! Parts of a bucket, where several servers share its counter in a store: a model of the store's side, with the functions of `script/quota.lua`,
-//! in whole microseconds. The simulation of servers has it as its store, and the script is compared with it.
+//! Parts of a bucket, where several servers share its counter in a store: a model of the store's side, with the functions of
+//! `script/quota.lua`, in whole microseconds. The simulation of servers uses it as its store, and the script is compared with it.
 //!
 //! Each server has a part: a rate and a burst, of which its clients have shares, or a burst alone, of which they have slices. The counter
-//! counts each part as it does the part of all clients of a single server: the burst as hits of the present, the rate as hits that are spent
+//! counts each part like the part of all clients of a single server: the burst as hits of the present, and the rate as hits that are spent
 //! as time passes, until the end of the part.
 //! Invariants:
 //!
 //! - all that clients of a server may have in force is within its part, and has ended when the part ends;
 //! - rates of all parts add up to no more than that of the limit, and a part grows only into what others have given up, or what was
 //!   counted at their end;
-//! - of a window, hits of the rate are held for as long as it lasts: those of all parts, and of what was given up within its length
+//! - the hits of the rate of a window are held during the window: those of all parts, and of rates that were given up within its length
 //!   ([`LeavingRate`]);
-//! - a part shrinks only by a request of its server, whose clients have less by then; what it states as spent counts as spent now, and the
-//!   rest of what it gives up is free;
-//! - after a loss of the store, parts are what their servers declare, and no part grows until all of them have ended that are not declared.
+//! - a part shrinks only by a request of its server, whose clients have less by then; hits that the request states as spent count as spent
+//!   now, and the rest of what it gives up is free;
+//! - after a loss of the store, parts are as their servers declare them, and no part grows until all parts that are not declared
+//!   have ended.
 //!
-//! A request that is not newer than the last one of its server changes nothing: it was late, and the server has others in mind.
+//! A request that is not newer than the last request of its server changes nothing: it was late, and the server now assumes other parts.
 
-// The parent imports them from the crate, which this is a part of there, or uses.
+// The parent module imports these names from the crate, or, where it is a part of the crate, uses them.
 use super::{KNOWN_BURST, NodeId, OtherPart, PART_LIFE, Part, PartGrant, PartRequest};
 use tidegate_core::{
     algorithm::{Algorithm, State},
     limit::Timestamp,
 };
 
-/// Thousandths of a hit per second and microseconds, of a hit.
+/// A hit, in thousandths of a hit per second times microseconds.
 const HIT: u128 = 1_000 * 1_000_000;
 
 /// The part of a server, in the counter.
@@ -33,7 +34,7 @@ pub struct StoredPart {
     pub server: NodeId,
     pub sequence: u64,
     pub part: Part,
-    /// Microsecond up to which the rate is counted; a part of a hit is counted ahead.
+    /// Microsecond up to which the rate is counted; a fraction of a hit is counted ahead.
     counted: u64,
     /// Microsecond from which on nothing is spent.
     end: u64,
@@ -79,7 +80,7 @@ impl DividedCounter {
     pub fn decide(&mut self, algorithm: &Algorithm, now: Timestamp) -> bool {
         let is_admitted = self.free(algorithm, now) > 0;
         self.add(algorithm, is_admitted.into(), now);
-        // Those of a window from the first hit that are denied are of no window.
+        // A denied hit of a window from the first hit belongs to no window.
         self.exact += u64::from(is_admitted || !self.is_undivided() && !algorithm.is_from_first_hit());
         is_admitted
     }
@@ -93,7 +94,7 @@ impl DividedCounter {
     /// Counts the hits of rates up to now, and then bursts of parts that have ended, in the order of their ends.
     fn settle(&mut self, algorithm: &Algorithm, now: Timestamp) {
         let present = now.as_nanos() / 1_000;
-        // Of each part the last hit may not be spent yet: it is dated when its time began.
+        // The last hit of each part may not be spent yet: it is dated when its time began.
         let mut last_hits = Vec::new();
         for index in 0..self.parts.len() {
             let stored = &mut self.parts[index];
@@ -119,7 +120,7 @@ impl DividedCounter {
         }
     }
 
-    /// Changes the part of a server; none for a request that is not newer than its last one.
+    /// Changes the part of a server; none for a request that is not newer than its last request.
     pub fn report(
         &mut self,
         algorithm: &Algorithm,
@@ -145,7 +146,7 @@ impl DividedCounter {
         };
         self.add(algorithm, newly_spent(request, former.as_ref(), is_learning), now);
         if let Some(StoredPart { span, .. }) = former {
-            // Under another limit, all of it is held for as long as under the former one.
+            // Under another limit, all of it is held for as long as under the former limit.
             let stays = if span == request.span { kept.rate } else { 0 };
             self.leaving.add(had.rate.saturating_sub(stays), span, present);
         }
@@ -167,8 +168,8 @@ impl DividedCounter {
         Some(PartGrant { part, others, free, exact: self.exact, leased: 0 })
     }
 
-    /// Lets the last part grow into what is free. Of a window, the rate takes the place of another one that is leaving first: only what was
-    /// not spent of it since is needed.
+    /// Lets the last part grow into what is free. In a window, the rate first replaces a rate that is leaving: only hits that were not
+    /// spent by that rate since are needed.
     fn grow(&mut self, algorithm: &Algorithm, request: &PartRequest, now: Timestamp) -> Part {
         let present = now.as_nanos() / 1_000;
         let rates = self.parts.iter().fold(0, |sum: u64, stored| sum.saturating_add(stored.part.rate));
@@ -186,9 +187,9 @@ impl DividedCounter {
     }
 }
 
-/// Rates of a window that servers have given up. What was spent of them leaves the window with the time since.
+/// Rates of a window that servers have given up. Their spent hits leave the window as time passes.
 ///
-/// One rate stands for all: of several it is one with as many hits in the window now, and no fewer at any later time.
+/// One rate stands for several: it has as many hits in the window now, and no fewer at any later time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct LeavingRate {
     rate: u64,
@@ -219,8 +220,8 @@ impl LeavingRate {
         *self = Self { rate: of_both as u64, since: present, span: longest };
     }
 
-    /// Gives up to so much of it to a part that grows, for which there are so many free hits. Since it was given up it was not in the
-    /// window: the hits of that time are needed.
+    /// Gives up to this much of it to a part that grows, for which there are this many free hits. Since the rate was given up it was not in
+    /// the window: the hits of that time are needed.
     fn replace(&mut self, rate: u64, span: u64, free: u64, present: u64) -> u64 {
         if span != self.span || self.left(present) == 0 {
             return 0;
@@ -231,19 +232,19 @@ impl LeavingRate {
     }
 }
 
-/// Hits of a rate in so many microseconds, in the unit of [`HIT`].
+/// Hits of a rate in this many microseconds, in the unit of [`HIT`].
 fn in_time(rate: u64, micros: u64) -> u128 {
     u128::from(rate) * u128::from(micros)
 }
 
-/// The part of a rate for whose hits in so many microseconds there is room.
+/// The part of a rate whose hits in this many microseconds have room.
 fn affordable(rate: u64, micros: u64, free: u64) -> u64 {
     let most = (u128::from(free) * HIT).checked_div(micros.into());
     most.map_or(rate, |most| rate.min(u64::try_from(most).unwrap_or(u64::MAX)))
 }
 
-/// Spent hits of a request that are not counted, by what the store has of the server. Where it has nothing, the part has ended, and all of it
-/// counts, or it was lost.
+/// Spent hits of a request that are not counted yet, by what the store has of the server. If it has nothing, either the part has ended, and
+/// all of it is counted, or the part was lost.
 fn newly_spent(request: &PartRequest, former: Option<&StoredPart>, is_learning: bool) -> u64 {
     match (former, request.acknowledged) {
         (Some(former), Some(_)) => request.spent.saturating_sub(former.settled),
@@ -254,7 +255,7 @@ fn newly_spent(request: &PartRequest, former: Option<&StoredPart>, is_learning: 
 }
 
 impl StoredPart {
-    /// Hits of the rate that were not counted: whole ones, rounded up.
+    /// Hits of the rate that were not counted yet: whole hits, rounded up.
     fn accrue(&mut self, present: u64) -> u64 {
         let until = present.min(self.end);
         if self.part.rate == 0 || self.span > 0 {
@@ -267,7 +268,7 @@ impl StoredPart {
         hits as u64
     }
 
-    /// The microsecond up to which another rate is counted from now on: of the part of a hit that is counted ahead, as much as before.
+    /// The microsecond up to which another rate is counted from now on, so that the same fraction of a hit is counted ahead.
     fn counted_at(&self, rate: u64, present: u64) -> u64 {
         let ahead = u128::from(self.counted.saturating_sub(present)) * u128::from(self.part.rate);
         present + ahead.checked_div(u128::from(rate)).unwrap_or(0) as u64
@@ -283,7 +284,7 @@ fn of_micros(micros: u64) -> Timestamp {
     Timestamp::from_nanos(micros.saturating_mul(1_000))
 }
 
-/// What only the simulation of servers does.
+/// Operations that only the simulation of servers uses.
 impl DividedCounter {
     pub fn forget(&mut self, server: NodeId) {
         self.parts.retain(|stored| stored.server != server);

@@ -1,4 +1,5 @@
-//! The limiter under test as a process on a machine runs it, with a disk that outlives the process; and what happens to both beside requests.
+//! The limiter under test as a process on a machine runs it, with a disk that outlives the process; and events that affect both, beside
+//! requests.
 
 use std::sync::Arc;
 use tidegate_core::{
@@ -21,7 +22,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Starts a process from what is on the disk.
+    /// Starts a process from the content of the disk.
     pub fn start(disk: SimulatedDisk, rules: Source, now: Timestamp) -> Self {
         let build = |seed| {
             let store = StoreSettings { seed, counters_max: COUNTERS_MAX, on_full: OnFull::Deny };
@@ -38,7 +39,7 @@ impl Machine {
         *self = Self::start(std::mem::take(&mut self.disk), rules, now);
     }
 
-    /// Forgets what is on the disk. Only for a planted fault.
+    /// Forgets the content of the disk. Only for a planted fault.
     pub fn lose_disk(&mut self) {
         self.disk = SimulatedDisk::default();
     }
@@ -59,7 +60,7 @@ impl Machine {
     }
 }
 
-/// An event that changes no result of a process that works, but for what the last snapshot does not have.
+/// An event that changes no result of a process that works, except for changes that the last snapshot lacks.
 #[derive(Clone, Copy, Debug)]
 pub enum Disruption {
     Sweep,
@@ -70,18 +71,18 @@ pub enum Disruption {
     Crash,
 }
 
-/// A limiter, or an oracle, to which it happens. Times are those of its world.
+/// A limiter, or an oracle, that the event affects. Times are those of its world.
 pub trait Disrupted {
     fn sweep(&mut self, _now: u64) {}
     fn save(&mut self, now: u64);
-    /// Starts from what was saved last.
+    /// Starts from the last saved state.
     fn restart(&mut self, now: u64);
 }
 
 impl Disruption {
-    /// Plays it on both. Returns the time after it.
+    /// Plays the event on both. Returns the time after it.
     pub fn play(self, both: [&mut dyn Disrupted; 2], now: u64) -> u64 {
-        // Ids are of a time and a number: no process starts at the time of another.
+        // Ids consist of a time and a number: no process starts at the time of another process.
         let start = now + 1;
         for one in both {
             match self {

@@ -1,5 +1,5 @@
-//! The simulator: random rules and traffic. Every decision, and the release time of every queued request, is compared
-//! with that of a naive limiter.
+//! The simulator: random rules and traffic. Every decision, and the release time of every queued request, is compared with the result of a
+//! naive limiter.
 //!
 //! A run depends on its seed alone. `cargo test --test sim` runs a fixed number of seeds; `TIDEGATE_SIM_SEEDS=100000`
 //! runs as many, `TIDEGATE_SIM_FIRST=7` starts at 7 instead of 0. A failure prints the seed, the shortest trace that
@@ -30,10 +30,10 @@ use world::{Kind, World};
 /// Seeds of an ordinary test run.
 const SEEDS: u64 = 1_000;
 
-/// The same of worlds with reloads.
+/// Seeds of worlds with reloads.
 const SEEDS_WITH_RELOADS: u64 = 500;
 
-/// The same of worlds with bans and schedules.
+/// Seeds of worlds with bans and schedules.
 const SEEDS_WITH_TIMES: u64 = 500;
 
 #[test]
@@ -41,7 +41,7 @@ fn every_decision_equals_that_of_the_naive_limiter() {
     check_seeds(SEEDS, &[7_385], |rng| World::random_of(rng, Kind::Plain).check());
 }
 
-/// Checks what is made of so many seeds and of those that once failed, unless the environment sets their number.
+/// Checks this many seeds, and seeds that once failed, unless the environment sets the number.
 fn check_seeds(seeds: u64, failed: &[u64], check: fn(&mut Rng) -> Result<(), String>) {
     let number = |name: &str| env::var(name).ok().map(|text| text.parse::<u64>().expect("a whole number"));
     let first = number("TIDEGATE_SIM_FIRST").unwrap_or(0);
@@ -79,7 +79,7 @@ fn every_decision_with_bans_and_schedules_equals_that_of_the_naive_limiter() {
     );
 }
 
-/// The fuzzer's seed inputs, and those that once failed.
+/// The fuzzer's seed inputs, and inputs that once failed.
 #[test]
 fn every_decision_of_the_fuzz_corpus_equals_that_of_the_naive_limiter() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/decide");

@@ -18,8 +18,8 @@ pub const BERLIN_MONTHS: [u64; 14] = in_nanoseconds([
     1_738_364_400,
 ]);
 
-/// Ends of the months of 2024 that begin there on the 31st at 02:30, by GNU date. In February it is the 29th, and on 31 March clocks skip that
-/// time: they go from 02:00 to 03:00.
+/// Ends of the months of 2024 that begin in Berlin on the 31st at 02:30, by GNU date. In February they begin on the 29th, and on 31 March
+/// clocks skip that time: they go from 02:00 to 03:00.
 pub const BERLIN_BILLING: [u64; 15] = in_nanoseconds([
     1_703_986_200,
     1_706_664_600,
@@ -100,7 +100,7 @@ pub enum Model {
 }
 
 impl Model {
-    /// Whether a list of hits has the same meaning under both: only the numbers admitted may differ.
+    /// Whether a list of hits has the same meaning under both models: only the admitted numbers may differ.
     pub fn counts_as(&self, other: &Self) -> bool {
         use Model::*;
         match (self, other) {

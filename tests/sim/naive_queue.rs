@@ -1,5 +1,5 @@
-//! A naive queue: a list of requests in the order of arrival. Each has a copy of every counter that counts its hits, as
-//! of its arrival and with its hits; hits before its own that are given back later are kept as a number.
+//! A naive queue: a list of requests in the order of arrival. Each request has a copy of every counter that counts its hits, as of its
+//! arrival and with its hits; hits before its own that are given back later are kept as a number.
 
 use crate::{
     naive::Key,
@@ -31,12 +31,12 @@ pub struct QueuedRequest {
 #[derive(Clone)]
 pub struct QueuedCharge {
     pub key: Key,
-    /// Zero if they are charged in any case: then none are given back on cancellation.
+    /// Zero if the hits are charged in any case: then none are given back on cancellation.
     pub hits: u64,
     pub counter: Oracle,
     /// Whether the counter's limit has a queue.
     pub may_queue: bool,
-    /// Hits ahead of these that were given back since.
+    /// Hits ahead of these that were given back later.
     given_back: u64,
 }
 
@@ -54,8 +54,8 @@ impl NaiveQueue {
         self.list.iter().map(|queued| queued.wait(now)).collect()
     }
 
-    /// The longest wait of a request that arrives now with charges of these counters. A counter that has requests in the queue takes another one
-    /// while it has fewer than there are free places.
+    /// The longest wait of a request that arrives now with charges of these counters. A counter with requests in the queue accepts another
+    /// request while it has fewer of them than there are free places.
     pub fn max_wait(&self, keys: &[Key], now: u64) -> u64 {
         let free = self.most.saturating_sub(self.list.len());
         let held = |key: &Key| {
@@ -88,7 +88,7 @@ impl NaiveQueue {
         self.list.iter().position(|queued| queued.wait(now) > ends.saturating_sub(now))
     }
 
-    /// Removes a request; those behind it are at this index and above.
+    /// Removes a request; the requests behind it are at this index and above.
     pub fn remove(&mut self, index: usize) -> QueuedRequest {
         self.list.remove(index)
     }
@@ -120,7 +120,7 @@ impl QueuedCharge {
     /// The number of these hits to give back to the counter on cancellation.
     pub fn left(&self, counter: &Oracle, arrived: u64, now: u64) -> u64 {
         if self.counter.is_leaky() {
-            // Independent of a rule changed since: the release is that of the rule in force on arrival.
+            // Independent of later rule changes: the release follows the rule in force on arrival.
             self.counter.whole(now).saturating_sub(self.given_back).min(self.hits)
         } else if counter.model().counts_as(self.counter.model()) {
             counter.left(self.hits, arrived, now)

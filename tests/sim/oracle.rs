@@ -1,7 +1,7 @@
 //! A naive implementation of every algorithm: a list of all hits that count, read in full for every result, and waits
 //! found by bisection. Slow, and simple enough to be checked by reading.
 //!
-//! Imports nothing of the code under test.
+//! It imports nothing from the code under test.
 
 #[path = "model.rs"]
 mod model;
@@ -19,11 +19,11 @@ struct Hits {
 #[derive(Clone, Debug)]
 pub struct Oracle {
     model: Model,
-    /// In the order of arrival, without those that no longer count.
+    /// In the order of arrival, without hits that no longer count.
     list: Vec<Hits>,
     /// Time of the last change.
     changed: u64,
-    /// Of denials: the end of the last ban; 0 if none began.
+    /// For denials: the end of the last ban; 0 if none began.
     banned_until: u64,
 }
 
@@ -136,8 +136,8 @@ impl Oracle {
         }
     }
 
-    /// Restarts at `start` a counter that was written at `at`. If the clock was set back in between, hits used at `at`
-    /// count as taken at `start`.
+    /// Restarts at `start` a counter that was written at `at`. If the clock was set back in between, hits used at `at` count as taken at
+    /// `start`.
     pub fn restart(&mut self, at: u64, start: u64) {
         if at > start {
             let used = self.used(at);
@@ -159,7 +159,7 @@ impl Oracle {
         }
     }
 
-    /// Counts denials, unless a ban is in force. The last of those that a ban begins after begins it.
+    /// Counts denials, unless a ban is in force. A ban that begins after a number of denials begins with the last of them.
     fn deny(&mut self, denials: u64, after: u64, lasts: u64, now: u64) {
         if self.is_banned(now) {
             return;
@@ -193,8 +193,7 @@ impl Oracle {
         self.list.retain(|hit| hit.count > 0);
     }
 
-    /// Changes the rule. Used hits stay used, as if taken now; if only the number admitted differs, the list stays as
-    /// it is.
+    /// Changes the rule. Used hits stay used, as if taken now; if only the admitted number differs, the list stays as it is.
     pub fn change_rule(&mut self, model: Model, now: u64) {
         let (used, same) = (self.used(now), self.model.counts_as(&model));
         self.model = model;
@@ -204,16 +203,15 @@ impl Oracle {
         }
     }
 
-    /// Of `hits` taken at `taken`, the number that certainly still counts: those that would if no others had been
-    /// taken, as long as the window in which they were taken is open. A hit that has begun to drain does not count
-    /// here.
+    /// Of `hits` taken at `taken`, the number that certainly still counts: the hits that would count if no others had been taken, while the
+    /// window in which they were taken is open. A hit that has begun to drain does not count here.
     pub fn left(&self, hits: u64, taken: u64, now: u64) -> u64 {
         let mut alone = Self::new(self.model.clone());
         alone.take(hits, taken);
         if self.lasts_since(taken, now) { alone.whole(now).min(hits) } else { 0 }
     }
 
-    /// Hits of a bucket that count if as many of a part of them were given back as that has.
+    /// Hits of a bucket that count if as many hits as a part of it has were given back.
     pub fn used_without(&self, part: &Self, given: u64, now: u64) -> u64 {
         let of_draining = |tokens, interval: u64| {
             let given = part.level(tokens, interval, now).min(i128::from(given) * i128::from(interval));
@@ -256,9 +254,8 @@ impl Oracle {
         }
     }
 
-    /// A counter is read no earlier than at the latest time in its state: that of the newest hit, or, if windows are
-    /// made of sub-windows or intervals, the start of the one with the last change. Buckets that drain evenly have no
-    /// such time.
+    /// A counter is read no earlier than at the latest time in its state: the time of the newest hit, or, if windows are made of
+    /// sub-windows or intervals, the start of the last one that changed. Buckets that drain evenly have no such time.
     fn not_before_the_state(&self, now: u64) -> u64 {
         let Some(newest) = self.list.last() else {
             return now;
@@ -304,7 +301,7 @@ impl Oracle {
         self.list.iter().filter(|hit| counts(hit)).map(|hit| hit.count).sum()
     }
 
-    /// Hits in the newest sub-windows, and the share of those in the sub-window that the window is leaving.
+    /// Hits in the newest sub-windows, and the share of the hits in the sub-window that the window is leaving.
     fn estimate(&self, limit: u64, window: u64, precision: u64, now: u64) -> i128 {
         let length = window.div_ceil(precision);
         let current = now / length;
@@ -317,14 +314,13 @@ impl Oracle {
         newer + by_share.max(leaving - most_taken_off)
     }
 
-    /// Hits that have not drained; one that has partly drained counts.
+    /// Hits that have not drained; a hit that has partly drained counts.
     fn draining(&self, tokens: u64, interval: u64, now: u64) -> i128 {
         (self.level(tokens, interval, now) + i128::from(interval) - 1) / i128::from(interval)
     }
 
-    /// The level that has not drained, in units of `1 / tokens` nanoseconds. Hits drain one after the other, and each
-    /// takes
-    /// `interval / tokens` nanoseconds, which is `interval` units.
+    /// The level that has not drained, in units of `1 / tokens` nanoseconds. Hits drain one after another, and each takes `interval /
+    /// tokens` nanoseconds, which is `interval` units.
     fn level(&self, tokens: u64, interval: u64, now: u64) -> i128 {
         let parts = |at: u64| i128::from(at) * i128::from(tokens);
         let dry = self.list.iter().fold(0, |dry, hit| {
@@ -334,7 +330,7 @@ impl Oracle {
         (dry - parts(now)).max(0)
     }
 
-    /// Tokens missing, interval by interval.
+    /// Missing tokens, interval by interval.
     fn missing(&self, tokens: u64, interval: u64, now: u64) -> i128 {
         let (mut missing, mut number) = (0, 0);
         for hit in self.list.iter().copied().chain([Hits { at: now, count: 0 }]) {
@@ -345,7 +341,7 @@ impl Oracle {
         missing
     }
 
-    /// The log keeps the newest `limit` hits one by one; older ones are dated as the newest of them.
+    /// The log keeps the newest `limit` hits one by one; older hits are dated as the newest of the older hits.
     fn join_beyond(&mut self, limit: u64) {
         let (mut newer, mut joined) = (0, None);
         for hit in self.list.iter_mut().rev() {

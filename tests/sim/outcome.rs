@@ -33,7 +33,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether the outcome that was found is the expected one.
+    /// Whether the outcome that was found is the expected outcome.
     pub fn is_met_by(&self, found: &Self) -> bool {
         let is_met = |(expected, found): (&Status, &Status)| match (&expected.limit, &found.limit) {
             (Some(Tightest { remaining, reset: Wait::Late }), Some(limit)) => {
@@ -60,13 +60,13 @@ impl Outcome {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Status {
     pub is_over: bool,
-    /// Of the tightest limit; none if no limit applies to the descriptor.
+    /// The tightest limit; none if no limit applies to the descriptor.
     pub limit: Option<Tightest>,
 }
 
 impl Status {
-    /// The status of a descriptor, of whose limits these are whether they are over and what they report: the first of the tightest. Denials are
-    /// before admissions, then the longest wait, or the least that remains.
+    /// The status of a descriptor, from whether each of its limits is over and from what it reports: the first of the tightest limits.
+    /// Denials come before admissions, then the longest wait, or the least that remains.
     pub fn of_limits(limits: impl Iterator<Item = (bool, Tightest)>) -> Self {
         let mut status = Self { is_over: false, limit: None };
         for (is_over, next) in limits {
@@ -97,7 +97,7 @@ pub enum Wait {
     Unknown,
     /// In nanoseconds.
     After(u64),
-    /// Later than was searched, or never.
+    /// Later than the searched time, or never.
     Late,
     Never,
 }

@@ -1,4 +1,4 @@
-//! Queueing in the naive limiter: which requests are queued, the resets of those that are not, and how a wait ends.
+//! Queueing in the naive limiter: which requests are queued, the resets of requests that are not, and how a wait ends.
 
 use crate::{
     naive::{Charge, Key, Naive, is_of_ban, is_over_at, sum},

@@ -21,15 +21,15 @@ pub struct Rule<L = Limit> {
 
 #[derive(Clone, Debug)]
 pub struct Limit {
-    /// Its keys in the file.
+    /// The keys of the limit in the file.
     keys: String,
-    /// Of a leaky bucket: bounds of its queue, if it has one.
+    /// For a leaky bucket: bounds of its queue, if it has a queue.
     pub queue: Option<QueueLimits>,
     /// The limit in statuses. With reference semantics, a peek is compared with it.
     pub requests: u64,
     pub model: Model,
     pub always: bool,
-    /// The most that it counts beyond the limit, in its requests per window; none if nothing bounds that.
+    /// The most hits that it counts beyond the limit, in its requests per window; none if they are not bounded.
     pub debt_max: Option<u64>,
     /// Other numbers at times of the week.
     pub schedule: Option<Schedule>,
@@ -47,7 +47,7 @@ pub struct QueueLimits {
 
 /// Limits are references to their keys in the file.
 impl<L: AsRef<str> + Clone> Rules<L> {
-    /// The same rules with one limit replaced; `make` gets the former one, and whether it is of a quota.
+    /// The same rules with one limit replaced; `make` gets the former limit, and whether it is a quota's limit.
     pub fn with_one_limit_changed(&self, rng: &mut Rng, make: impl FnOnce(&mut Rng, &L, bool) -> L) -> Self {
         let mut changed = self.clone();
         let rule = rng.below(changed.0.len() as u64) as usize;
@@ -83,8 +83,7 @@ impl AsRef<str> for Limit {
 impl Rules {
     pub fn random(rng: &mut Rng, settings: Settings) -> Self {
         let rule = |rng: &mut Rng, number| {
-            // With queues, quotas that are over without a denial are wanted beside queued descriptors, not instead of
-            // them.
+            // With queues, quotas that are over without a denial should be beside queued descriptors, not instead of them.
             let quota = if settings.is_about_queues { number > 0 && rng.once_in(2) } else { rng.once_in(8) };
             let shadow = rng.once_in(8);
             let limits = 0..rng.pick(&[1, 1, 1, 2, 3]);
@@ -133,8 +132,8 @@ impl Limit {
         limit
     }
 
-    /// Adds a schedule and a ban. Quotas and limits with queues cannot have bans. Without room for its counter a denial is not counted;
-    /// which of several has room depends on keys, so that there are no bans where counters are scarce.
+    /// Adds a schedule and a ban. Quotas and limits with queues cannot have bans. If there is no room for its counter, a denial is not
+    /// counted; which of several counters has room depends on keys, so there are no bans if counters are scarce.
     fn add_times(&mut self, rng: &mut Rng, settings: Settings, is_quota: bool) {
         if is_window(&self.model) && !rng.once_in(3) {
             let schedule = Schedule::random(rng, &self.model);
@@ -152,7 +151,7 @@ impl Limit {
         }
     }
 
-    /// With reference semantics, half of the limits use its defaults. A quota cannot have a queue.
+    /// With reference semantics, half of the limits use the reference's defaults. A quota cannot have a queue.
     fn plain(rng: &mut Rng, settings: Settings, is_quota: bool) -> Self {
         let limit = rng.pick(&[0, 1, 1, 2, 3, 5, 8, 20]);
         let millis = rng.pick(&[1, 3, 250, 1_000, 7_000, 10_000, 60_000, 3_600_000]);

@@ -6,7 +6,7 @@ use std::fmt::Write;
 const MINUTE: u64 = 60_000_000_000;
 const DAY_MINUTES: u64 = 1_440;
 
-/// A place: its name, and from which second on its clocks are ahead of UTC by how many minutes.
+/// A place: its name, and by how many minutes its clocks are ahead of UTC from which second on.
 #[derive(Debug)]
 struct Zone {
     name: &'static str,
@@ -24,14 +24,14 @@ const ZONES: [Zone; 4] = [
         name: "America/New_York",
         offsets: &[(0, -300), (1_710_054_000, -240), (1_730_613_600, -300), (1_741_503_600, -240)],
     },
-    // Half an hour each time.
+    // The clocks change by half an hour each time.
     Zone {
         name: "Australia/Lord_Howe",
         offsets: &[(0, 660), (1_712_415_600, 630), (1_728_142_200, 660), (1_743_865_200, 630)],
     },
 ];
 
-/// Index of the zone that calendars have.
+/// Index of the zone of calendars.
 const BERLIN: usize = 1;
 
 /// Hours of some days, and the number that applies then.
@@ -56,7 +56,7 @@ pub struct Schedule {
 const UNLIMITED: u64 = u32::MAX as u64;
 
 impl Schedule {
-    /// One in the zone of the calendar, if the limit has one. A log is never unlimited.
+    /// A random schedule, in the zone of the calendar if the limit has one. A log is never unlimited.
     pub fn random(rng: &mut Rng, model: &Model) -> Self {
         let may_be_unlimited = !matches!(model, Model::SlidingLog { .. });
         let item = |rng: &mut Rng| {
@@ -64,10 +64,10 @@ impl Schedule {
             for _ in 0..rng.between(1, 7) {
                 days[rng.below(7) as usize] = true;
             }
-            // Mostly whole hours, and often those in which clocks change.
+            // Mostly whole hours, and often hours in which clocks change.
             let from = rng.pick(&[0, 1, 2, 3, 8, 18, 23]) * 60 + rng.pick(&[0, 0, 0, 30, 59]);
             let length = rng.pick(&[60, 30, 1, 120, 600, DAY_MINUTES]);
-            // The whole day is from its beginning to its end.
+            // The whole day lasts from its beginning to its end.
             let (from, to) =
                 if length == DAY_MINUTES { (0, length) } else { (from, (from + length) % DAY_MINUTES) };
             let requests = match may_be_unlimited && rng.once_in(8) {
@@ -111,7 +111,7 @@ impl Schedule {
         text + "]"
     }
 
-    /// The number that applies at a moment, unless it is that of the limit itself.
+    /// The number that applies at a moment, unless it is the limit's own number.
     pub fn requests_at(&self, now: u64) -> Option<u64> {
         let minute = self.clock(now) / MINUTE;
         // The epoch was on a Thursday.
@@ -126,19 +126,19 @@ impl Schedule {
         self.items.iter().find(applies).map(|item| item.requests)
     }
 
-    /// The greatest number that ever applies, unless that of the limit itself is greater.
+    /// The greatest number that ever applies, unless the limit's own number is greater.
     pub fn most(&self) -> u64 {
         self.items.iter().map(|item| item.requests).max().unwrap_or(0)
     }
 
-    /// Moments after `now`, in no order, up to two days later: among them are all at which another number begins to apply.
+    /// Moments after `now`, in no order, up to two days later: they include all moments at which another number begins to apply.
     pub fn changes(&self, now: u64) -> Vec<u64> {
         let zone = &ZONES[self.zone];
         let day = self.clock(now) / MINUTE / DAY_MINUTES;
         let minutes = self.items.iter().flat_map(|item| [item.from, item.to]).chain([0]);
         let at_days =
             minutes.flat_map(|minute| (day - 1..day + 4).map(move |day| day * DAY_MINUTES + minute));
-        // As clocks with either offset show them.
+        // The moments as clocks with either offset show them.
         let by_clocks = at_days.flat_map(|minute| {
             zone.offsets.iter().map(move |(_, ahead)| minute.saturating_add_signed(-ahead) * MINUTE)
         });
@@ -147,7 +147,7 @@ impl Schedule {
         moments.filter(|&moment| now < moment && moment <= now + 2 * DAY_MINUTES * MINUTE).collect()
     }
 
-    /// What a clock in the place shows, as nanoseconds since it showed the epoch.
+    /// The time that a clock in the place shows, as nanoseconds since it showed the epoch.
     fn clock(&self, now: u64) -> u64 {
         let offsets = ZONES[self.zone].offsets;
         let ahead =

@@ -1,5 +1,4 @@
-//! The limiter under test as a process runs it: with the calls of queued requests, and a disk that outlives the
-//! process.
+//! The limiter under test as a process runs it: with the calls of queued requests, and a disk that outlives the process.
 
 use crate::{
     outcome::{DescriptorHits, Hits, Outcome, Status, Tightest, Wait},
@@ -150,7 +149,7 @@ impl Server {
         Outcome::Queued
     }
 
-    /// Number of counters, including expired ones that were not swept.
+    /// Number of counters, including expired counters that were not swept.
     pub fn counters(&self) -> usize {
         self.limiter.store().counters()
     }
@@ -200,12 +199,12 @@ impl Server {
         released
     }
 
-    /// From now on no request is queued or released beyond the end.
+    /// From now on no request is queued or released after the end.
     fn end_queues(&mut self, ends: u64, now: u64) -> Vec<Outcome> {
         self.limiter.end_queues_at(moment(ends));
         let mut cancelled = Vec::new();
         for call in std::mem::take(&mut self.queued) {
-            // Those cancelled before it may have advanced it.
+            // Cancelled requests before it may have advanced it.
             if self.limiter.due(&call.ticket) == Due::TooLate {
                 self.limiter.cancel(call.ticket, moment(now));
                 cancelled.push(self.decide(&call.descriptors, 0, now));

@@ -1,8 +1,9 @@
-//! A model of a counter in a store with leases: claims of nodes by the functions of the crate, and the other operations of the store's script.
+//! A model of a counter with leases in a store: claims of nodes by the functions of the crate, and the other operations of the store's
+//! script.
 //!
-//! Each of them first expires leases, then reads `remaining` of the hits that are used, less the outstanding credits.
+//! Each operation first expires leases, then computes `remaining` from the used hits, less the outstanding credits.
 
-// The parent imports them from the crate, which this is a part of there, or uses.
+// The parent module imports these names from the crate, or, where it is a part of the crate, uses them.
 use super::{Epoch, LeaseRequest, LeaseResponse, Terms, lease};
 use std::time::Duration;
 use tidegate_core::{
@@ -28,9 +29,9 @@ pub enum ExactDecision {
     Denied {
         /// Hits that are neither used nor granted.
         free: u64,
-        /// The wait after which the hits are admitted, whatever is spent or returned of the credits that are out now.
+        /// The wait after which the hits are admitted, whatever is spent or returned of the credits that are outstanding now.
         reset: Reset,
-        /// The wait for which they cannot be admitted even if all credits are returned; zero if credits alone deny them.
+        /// The time for which they cannot be admitted even if all credits are returned; zero if credits alone deny them.
         denied_for: Duration,
     },
     /// The store is in a learning phase, and decides nothing.
@@ -48,7 +49,7 @@ impl SharedCounter {
         &self.0.state
     }
 
-    /// The leases, in no order. Those that have ended are still there until the next operation.
+    /// The leases, in no order. Ended leases are still there until the next operation.
     pub fn leases(&self) -> &[Lease] {
         &self.0.leases
     }
@@ -80,12 +81,12 @@ impl SharedCounter {
         self.0.give_back(terms.algorithm, hits, now)
     }
 
-    /// Frees all hits, and returns the number of those that stay: see [`Leased::reset`].
+    /// Frees all hits, and returns the number of hits that stay: see [`Leased::reset`].
     pub fn reset(&mut self, terms: Terms<'_>, now: Timestamp) -> u64 {
         self.0.reset(terms.algorithm, now)
     }
 
-    /// Converts the counter to another algorithm: hits that are used stay used, credits stay outstanding until their end.
+    /// Converts the counter to another algorithm: used hits stay used, credits stay outstanding until their end.
     pub fn change_rule(&mut self, former: Terms<'_>, terms: Terms<'_>, now: Timestamp) {
         self.0 = std::mem::take(&mut self.0).take_over(terms.algorithm, former.algorithm, now);
     }

@@ -9,8 +9,8 @@ use crate::{
     world::{Kind, Settings},
 };
 
-/// An event and its time. Times may run backwards, but within a process never to before its start: counters that had
-/// expired then were left out, and are on the disk until their page is written again.
+/// An event and its time. Times may run backwards, but within a process never to before its start: counters that had expired then were left
+/// out, and are on the disk until their page is written again.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// In nanoseconds since the epoch.
@@ -25,15 +25,15 @@ pub enum Event {
         descriptors: Vec<DescriptorHits>,
         max_wait: u64,
     },
-    /// Cancels a queued request: the one at this index, modulo their number. No effect if none is queued.
+    /// Cancels a queued request: the request at this index, modulo their number. No effect if none is queued.
     Cancel(usize),
     /// Releases the queued requests that are due.
     Release,
-    /// Queueing ends after so many nanoseconds; requests that cannot be released before are decided at once.
+    /// Queueing ends after this many nanoseconds; requests that cannot be released before that are decided at once.
     EndQueues(u64),
     ChangeRules(Rules),
-    /// Rules are built, and put in force after the steps that occur meanwhile: those are under the rules before. None if the
-    /// files have an error, so that the rules stay. A crash meanwhile starts with the new rules.
+    /// Rules are built, and put in force after the steps that occur meanwhile: these steps are under the former rules. None if the files
+    /// have an error, so that the rules stay. A crash meanwhile starts with the new rules.
     Reload {
         rules: Option<Rules>,
         meanwhile: Vec<Step>,
@@ -51,7 +51,7 @@ pub enum Event {
 }
 
 impl Step {
-    /// The time of the start of the process that runs after it, if it ends another.
+    /// The start time of the process that runs after this event, if it ends a process.
     fn start(&self) -> Option<u64> {
         match &self.event {
             Event::Restart(start) | Event::Crash(start) => Some(*start),
@@ -69,10 +69,10 @@ impl Step {
     }
 }
 
-/// 10 January 2024, within the calendar that the oracle has.
+/// 10 January 2024, within the oracle's calendar.
 pub const START: u64 = 1_704_844_800_000_000_000;
 
-/// The latest time in a trace: the end of the calendar that the oracle has.
+/// The latest time in a trace: the end of the oracle's calendar.
 const END: u64 = START + 300 * 86_400_000_000_000;
 
 const SECOND: u64 = 1_000_000_000;
@@ -132,7 +132,7 @@ pub fn random(rng: &mut Rng, settings: Settings, rules: &Rules) -> Vec<Step> {
     trace
 }
 
-/// The time of the first event. With schedules often some hours before clocks change in one of the zones, or before a leap day.
+/// The time of the first event. With schedules it is often some hours before clocks change in one of the zones, or before a leap day.
 fn random_time(rng: &mut Rng, settings: Settings) -> u64 {
     if settings.kind != Kind::Times {
         return START + rng.below(1 << 40);
@@ -205,7 +205,7 @@ fn longest_reset(outcome: &Outcome) -> Option<u64> {
     Some(statuses.iter().filter_map(reset).max().unwrap_or(0))
 }
 
-/// A time at or before `now`, as of a clock that was set back.
+/// A time at or before `now`, like that of a clock that was set back.
 fn set_back(rng: &mut Rng, rules: &Rules, now: u64) -> u64 {
     now.saturating_sub(rules.some_length(rng)).max(START)
 }
@@ -221,7 +221,7 @@ fn random_start(rng: &mut Rng, rules: &Rules, now: u64) -> u64 {
 }
 
 fn random_pace(rng: &mut Rng, settings: Settings, rules: &Rules) -> Pace {
-    // Queues fill up if more arrives than leaks.
+    // Queues fill up if more hits arrive than leak.
     let length = rules.some_length(rng) / if settings.is_about_queues { rng.pick(&[8, 1, 30]) } else { 1 };
     match rng.below(7) {
         0 => Pace::Steady(length / rng.between(1, 12)),
@@ -253,7 +253,7 @@ fn random_request(rng: &mut Rng, settings: Settings, rules: &Rules) -> Vec<Descr
         } else {
             rng.pick(&[1, 1, 1, 2, 6, 30])
         };
-        // Now and then one that no rule matches.
+        // Now and then a name that no rule matches.
         let names = rules.0.len() as u64 + u64::from(rng.once_in(20));
         DescriptorHits {
             rule: first_or_any(rng, names),

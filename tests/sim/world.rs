@@ -17,7 +17,7 @@ pub struct Settings {
     pub is_about_queues: bool,
     /// The maximum number of counters.
     pub counters_max: usize,
-    /// Whether a request that needs one more counter is denied; else it is admitted uncounted.
+    /// Whether a request that needs one more counter is denied; otherwise it is admitted uncounted.
     pub denies_when_full: bool,
     /// The maximum number of queued requests.
     pub queued_max: usize,
@@ -25,10 +25,10 @@ pub struct Settings {
     pub kind: Kind,
 }
 
-/// What a world has beside limits and traffic.
+/// Features of a world beside limits and traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Nothing.
+    /// No further features.
     Plain,
     /// Rules are reloaded while decisions are made and snapshots are written.
     Reloads,
@@ -78,7 +78,7 @@ impl World {
         Self { settings, rules, trace }
     }
 
-    /// Runs the world. An error describes the first difference, by a trace as short as was found.
+    /// Runs the world. An error describes the first difference, by the shortest trace that was found.
     pub fn check(self) -> Result<(), String> {
         match compare(&self) {
             Ok(()) => Ok(()),
@@ -126,7 +126,7 @@ impl World {
     }
 }
 
-/// Removes from a trace what is not needed for a difference: halves of it first, then ever smaller parts.
+/// Removes from a trace the parts that are not needed for a difference: halves of it first, then ever smaller parts.
 pub fn shortest<T: Clone>(mut trace: Vec<T>, differs: impl Fn(&[T]) -> bool) -> Vec<T> {
     let mut part = trace.len();
     while part > 0 {

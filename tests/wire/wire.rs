@@ -1,7 +1,7 @@
-//! Wire compatibility with Envoy: our messages compared with the prost types of the `envoy-types` crate.
+//! Wire compatibility with Envoy: compares our messages with the prost types of the `envoy-types` crate.
 //!
-//! For generated messages with every field set, the value is built in our types and in those of `envoy-types`; the bytes
-//! that one encodes must decode to the value of the other.
+//! For generated messages with every field set, the value is built in our types and in those of `envoy-types`; the bytes that one type
+//! encodes must decode to the value of the other.
 
 use envoy_types::pb::{envoy as theirs, google::protobuf as google};
 use proptest::{collection::vec, option, prelude::*};

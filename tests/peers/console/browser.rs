@@ -21,7 +21,7 @@ pub fn is_here() -> bool {
 /// A browser with one window; closed when dropped.
 pub struct Browser {
     driver: Child,
-    /// Kept open: a driver that cannot write to it ends.
+    /// Kept open: a driver ends if it cannot write its output.
     _output: ChildStdout,
     port: u16,
     session: String,
@@ -29,7 +29,7 @@ pub struct Browser {
 
 impl Browser {
     pub async fn start() -> Self {
-        // Beside many other programs, the port that a driver has chosen may be taken before it listens there for IPv4 and for IPv6.
+        // Beside many other programs, the port that a driver chose may be taken before it listens there for IPv4 and for IPv6.
         let mut starts = (0..10).map(|_| Self::start_driver());
         let mut browser = starts.find_map(|started| started).expect("a driver that listens");
         let args =
@@ -41,7 +41,7 @@ impl Browser {
         browser
     }
 
-    /// None if it ended at once.
+    /// None if the driver ended at once.
     fn start_driver() -> Option<Self> {
         let mut driver = Command::new("chromedriver")
             .arg("--port=0")
@@ -76,7 +76,7 @@ impl Browser {
         let exchange = async {
             let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
             stream.write_all(request.as_bytes()).await?;
-            // The driver leaves the connection open: the response ends where its head states.
+            // The driver leaves the connection open: the head of the response states where it ends.
             let mut stream = tokio::io::BufReader::new(stream);
             let (mut head, mut length) = (String::new(), 0);
             loop {
@@ -138,7 +138,7 @@ impl Browser {
 
     /// Clicks the first button or link with this text, as a user does.
     pub async fn click(&self, text: &str) {
-        // In the middle, where the header does not cover it.
+        // Clicks in the middle, where the header does not cover the element.
         let found = "const found = [...document.querySelectorAll('dialog[open] button, button, a')].find((e) => \
                      e.innerText.trim() === arguments[0] && e.offsetParent); found?.scrollIntoView({ block: 'center' }); return found";
         let element = self.run(found, &[json!(text)]).await;
@@ -153,7 +153,7 @@ impl Browser {
         self.click(text).await;
     }
 
-    /// Types into the element that a selector finds, after what it has.
+    /// Types into the element that a selector finds, after its present text.
     pub async fn write(&self, selector: &str, text: &str) {
         let element = self.run("return document.querySelector(arguments[0])", &[json!(selector)]).await;
         let id = element.as_object().and_then(|element| element.values().next()?.as_str());

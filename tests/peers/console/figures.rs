@@ -1,4 +1,4 @@
-//! What the console's figures mean: bars, rates, orders, the time before a tab was opened, and narrow windows.
+//! The meaning of the console's figures: bars, rates, orders, the time before a tab was opened, and narrow windows.
 
 use super::{Browser, RULES, Shop};
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ async fn a_flooded_key_has_a_full_bar_and_the_time_of_its_next_hit() {
     shop.open(&browser, "keys?domain=shop&e=user%3Dada", &shop.read).await;
     browser.shows("one more hit").await;
     assert!(!browser.text().await.contains("resets in"), "only one hit of sixty is free then");
-    // Between two readings of the server too: the next hit fits after a second.
+    // Also between two readings of the server: the next hit fits after a second.
     let watch =
         "const done = arguments[0], bar = document.querySelector('.bar i'), begin = performance.now();
         let least = 100;
@@ -92,7 +92,7 @@ async fn rules_have_their_domain_and_are_ordered_by_denials() {
     browser.shows("6 hits admitted, 10 denied").await;
 }
 
-/// Rules of 5,000 tenants once read `tenant=tenant-…`, all alike.
+/// 5,000 rules of tenants used to be shown as `tenant=tenant-…`, all alike.
 async fn long_paths_of_rules_keep_their_ends_and_the_pane_is_there_when_a_rule_is_selected() {
     let tenant = |n: u32| format!("tenant-of-the-northern-region-with-a-long-name-{n:04}");
     let each = |n| {
@@ -106,7 +106,7 @@ async fn long_paths_of_rules_keep_their_ends_and_the_pane_is_there_when_a_rule_i
     browser.look(1280, "light").await;
     shop.open(&browser, "rules", &shop.read).await;
     browser.shows("50 rules").await;
-    // What is not cut by its cell: the text after the part that may be, and whole cells.
+    // The texts that their cell does not cut: the text after the part that may be cut, and whole cells.
     let row = "const cells = [...document.querySelectorAll('.list .item:not([hidden])')].at(arguments[0]).children;
         const fits = (cell) => cell.scrollWidth <= cell.clientWidth;
         const [path, part] = [cells[0].firstElementChild, cells[0].querySelector('.middle > span')];
@@ -124,7 +124,7 @@ async fn long_paths_of_rules_keep_their_ends_and_the_pane_is_there_when_a_rule_i
     assert_eq!(address, json!("#/rules"));
 }
 
-/// The tile has requests, and hits as the rows of domains have them.
+/// The tile counts requests, and also hits, like the rows of domains.
 async fn tiles_and_rows_agree_on_hits_and_times_have_their_zone() {
     let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
     shop.send("partner", "acme", 5).await;
@@ -150,7 +150,7 @@ async fn tiles_and_rows_agree_on_hits_and_times_have_their_zone() {
 async fn the_chart_begins_before_the_tab_was_opened() {
     let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
     shop.send("partner", "acme", 50).await;
-    // The server has two readings after them.
+    // The server has two readings after these requests.
     let response = |points: &Value| points["points"].as_array().map_or(0, Vec::len);
     shop.open(&browser, "overview", &shop.read).await;
     let read = "const done = arguments.at ? arguments.at(-1) : arguments[arguments.length - 1];
@@ -160,7 +160,7 @@ async fn the_chart_begins_before_the_tab_was_opened() {
     while kept < 4 {
         kept = response(&browser.run_async(read, &[]).await);
     }
-    // As a tab that is opened now: its first chart has lines over several readings.
+    // Like a tab that is opened now: its first chart has lines over several readings.
     browser.run("location.reload()", &[]).await;
     let points = "const path = document.querySelector('.chart path.admitted'); return path ? path.getAttribute('d').split('L').length > 4 : false";
     browser.until(points, "a chart of the time before").await;

@@ -14,12 +14,12 @@ use tokio::{
 crate::tests_with! { CHROMIUM: a_thousand_decisions_a_second_leave_the_page_idle_most_of_the_time }
 
 const CLIENTS: u32 = 10;
-/// Of each client.
+/// Decisions of each client.
 const DECISIONS: u32 = 400;
-/// Between two of a client: a hundred a second.
+/// Pause between two decisions of a client: a hundred a second.
 const PACE: Duration = Duration::from_millis(10);
-/// Seconds of the main thread for one decision, on a machine many times slower than those of today. A thousand a second then take
-/// a third of its time.
+/// Seconds of the main thread for one decision, on a machine many times slower than today's. A thousand decisions a second then take a
+/// third of its time.
 const SECONDS_PER_DECISION_MAX: f64 = 0.000_33;
 
 impl Shop {

@@ -194,7 +194,7 @@ async fn every_page_shows_the_server_and_the_address_leads_back_to_it() {
     browser.open(address.as_str().expect("an address")).await;
     browser.shows("3 hits admitted, 4 denied").await;
 
-    // The keyboard: a digit opens a page, a slash leads to its search.
+    // The keyboard: a digit opens a page, and a slash moves to its search field.
     browser.run("document.querySelector('main').focus()", &[]).await;
     browser.write("main", "3").await;
     browser.shows("Find a key").await;
@@ -238,7 +238,7 @@ async fn press(browser: &Browser, verb: &str) {
     browser.run(press, &[json!(verb)]).await;
 }
 
-/// Gives a hit back to a key of which three of three were used, and resets it, on the page of keys.
+/// Gives a hit back to a key that has used three of three, and resets the key, on the page of keys.
 async fn give_back_and_reset_a_key(shop: &Shop, browser: &Browser) {
     assert_eq!(shop.send("user", "ada", 5).await, 2);
     shop.open(browser, "keys?domain=shop&e=user%3Dada", &shop.operate).await;
@@ -259,7 +259,7 @@ async fn an_operator_resets_the_counters_of_a_key_and_of_a_rule_and_gives_hits_b
     give_back_and_reset_a_key(&shop, &browser).await;
     assert_eq!(shop.send("user", "ada", 3).await, 0);
 
-    // The whole rule; without a reason nothing is sent.
+    // Resets the whole rule; without a reason nothing is sent.
     shop.go(&browser, "rules?domain=shop&rule=user").await;
     browser.click_when_shown("Reset counters…").await;
     press(&browser, "Reset").await;
@@ -297,7 +297,7 @@ async fn a_wrong_token_is_refused_and_a_right_one_is_asked_for() {
     browser.click("Continue").await;
     browser.shows("4 rules").await;
 
-    // The file loses the token: the next call is refused, and the page gives way to the form.
+    // The file loses the token: the next call is refused, and the form replaces the page.
     let tokens = shop.folder.path().join("tokens");
     let text = fs::read_to_string(&tokens).expect("a file");
     let kept: Vec<&str> = text.lines().filter(|line| line.starts_with("operate:")).collect();

@@ -15,7 +15,7 @@ crate::tests_with! { CHROMIUM:
     a_dialog_closes_with_its_page,
 }
 
-/// The keys with most hits lead to the key, which is blocked; the audit log has who did it and why.
+/// The keys with most hits lead to the key, which is then blocked; the audit log shows who blocked it and why.
 async fn a_key_is_found_blocked_and_unblocked() {
     let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
     shop.open(&browser, "keys", &shop.operate).await;
@@ -86,7 +86,7 @@ async fn decisions_are_shown_as_they_are_made() {
     .await;
 }
 
-/// Without a data directory the audit log of a server that starts again is another one, with the same numbers.
+/// Without a data directory a server that starts again has another audit log, with the same numbers.
 async fn changes_of_others_and_the_audit_log_of_a_restarted_server_are_shown() {
     let (mut shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
     shop.open(&browser, "keys", &shop.operate).await;

@@ -1,5 +1,5 @@
-//! Keys that select descriptors by their values, schedules, bans and conditions: how the pages show and explain them, and overrides in
-//! their place.
+//! Keys that select descriptors by their values, schedules, bans and conditions: how the pages show and explain them, and overrides that
+//! replace them.
 
 use super::{Browser, Shop, confirm};
 use serde_json::json;
@@ -24,11 +24,11 @@ descriptors:
 struct Case {
     key: &'static str,
     value: &'static str,
-    /// The path of its rule.
+    /// The path of the rule of the key.
     rule: &'static str,
-    /// On the page of the rule.
+    /// A text on the page of the rule.
     shown: &'static str,
-    /// Why the value matches.
+    /// The reason why the value matches.
     matched: &'static str,
 }
 
@@ -104,7 +104,7 @@ async fn each_key_is_shown_with_its_rule_explained_and_overridden() {
         browser.shows("1 used, 0 remaining").await;
         browser.click("Override\u{2026}").await;
         let fields = "return ['requests', 'unit'].map((name) => document.querySelector(`dialog input[name=${name}]`).value)";
-        // Of the number that applies now.
+        // The fields have the number that applies now.
         assert_eq!(browser.run(fields, &[]).await, json!(["1", "day"]), "{key}");
         browser.run("document.querySelector('dialog input[name=requests]').value = '3'", &[]).await;
         confirm(&browser, "Set").await;
@@ -116,11 +116,11 @@ async fn each_key_is_shown_with_its_rule_explained_and_overridden() {
         confirm(&browser, "Delete the override").await;
         browser.shows(&format!("Rule {rule}")).await;
     }
-    // A limit whose condition does not hold.
+    // A limit whose condition is not met.
     go(&browser, "try", &[("domain", "shop"), ("e", "user=admin")]).await;
     browser.shows("user: limited; the limit user does not apply: its `when` does not hold").await;
     assert_eq!(shop.send("user", "admin", 2).await, 0);
-    // A value that no descriptor matches: the page lists what does.
+    // A value that no descriptor matches: the page lists the values that match.
     go(&browser, "try", &[("domain", "shop"), ("e", "address=192.0.2.1")]).await;
     browser.shows("no descriptor here matches address=192.0.2.1; known values: (network 10.0.0.0/8)").await;
 }
@@ -163,7 +163,7 @@ async fn limits_with_conditions_are_shown_with_their_counters() {
     browser.click_when_shown("Override\u{2026}").await;
     browser.run("document.querySelector('dialog input[name=requests]').value = '1'", &[]).await;
     confirm(&browser, "Set").await;
-    // It begins with no hits.
+    // The override begins without hits.
     browser.shows("0 used, 1 remaining").await;
     assert_eq!(shop.send("user", "ann", 2).await, 1);
     go(&browser, "what-if", &[("domain", "shop")]).await;

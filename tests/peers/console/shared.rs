@@ -1,4 +1,4 @@
-//! The overview and the shares of a server with shared counters, and operations on them.
+//! The overview and the shares of a server with shared counters, and operations on these counters.
 
 use super::{Browser, RULES, Shop, confirm, give_back_and_reset_a_key, shares};
 use crate::shared_store::RedisServer;

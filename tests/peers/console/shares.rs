@@ -1,4 +1,4 @@
-//! The page of what clients have: buckets that two clients divide, one that leaves, and the node of a lease.
+//! The page of clients' shares: buckets that two clients divide, a client that leaves, and the node of a lease.
 
 use super::{Browser, Shop};
 use crate::{
@@ -29,12 +29,12 @@ descriptors:
     rate_limit: { unit: second, requests_per_unit: 100, algorithm: token_bucket }
 ";
 
-/// The value of the bucket: one that has to be escaped, except on pictures of the documentation.
+/// The value of the bucket: it has to be escaped, except on pictures of the documentation.
 fn plan() -> &'static str {
     if env::var_os("TIDEGATE_PICTURES").is_some() { "free" } else { "<b>free</b>" }
 }
 
-/// Reports so many requests every second, until it is aborted.
+/// Reports this many requests every second, until it is aborted.
 pub(super) async fn reports(server: &Server, per_second: u64) -> JoinHandle<()> {
     let mut client = RateLimitQuotaServiceClient::new(server.channel().await);
     let (sender, receiver) = mpsc::channel(1);
@@ -96,7 +96,7 @@ async fn shares_of_quotas_and_leases_are_shown_as_they_change() {
     let held = holds(node);
     browser.shows("1 node, 1 lease").await;
     browser.shows("token:operate").await;
-    // After it has learned: shares, each with its bar, the client with more demand first.
+    // After the server has learned, shares are shown, each with its bar, and the client with more demand first.
     browser.until("return document.body.innerText.includes('ends in') && !document.body.innerText.includes('lately')", "shares grow").await;
     browser.shows(&format!("plan={}", plan())).await;
     let widths = "const bars = [...document.querySelectorAll('h3 ~ div td .bar > i')].map((bar) => parseFloat(bar.style.width)); \
@@ -110,7 +110,7 @@ async fn shares_of_quotas_and_leases_are_shown_as_they_change() {
     }
     super::pictures::take_picture(&browser, "shares").await;
 
-    // What a client had is held until the end of its assignment.
+    // The share of a client is held until the end of its assignment.
     small.abort();
     browser.shows("Held by clients that have gone").await;
     held.abort();

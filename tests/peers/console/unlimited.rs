@@ -1,4 +1,4 @@
-//! The page of descriptors that nothing limits, with the rules that would; and of descriptors that state no day for their windows.
+//! The page of descriptors that nothing limits, with rules that would limit them; and of descriptors that state no day for their windows.
 
 use super::{Browser, RULES, Shop, pictures::take_picture};
 use serde_json::json;

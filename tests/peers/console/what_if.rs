@@ -30,7 +30,7 @@ fn log() -> String {
     (0..600).flat_map(|second| (0..=(second / 60 % 4)).map(move |user| line(second, user))).collect()
 }
 
-/// Replaces a part of the proposed rules, as a user who edits them.
+/// Replaces a part of the proposed rules, like a user who edits them.
 async fn edit(browser: &Browser, from: &str, to: &str) {
     browser
         .until(
@@ -48,7 +48,7 @@ async fn proposed_rules_are_compared_on_recorded_decisions() {
     shop.open(&browser, "rules?domain=shop&rule=user", &shop.read).await;
     browser.click_when_shown("What if").await;
     browser.shows("Recorded: 0 decisions").await;
-    // With the rules in force nothing differs; half the limit denies some of what is admitted now.
+    // With the rules in force nothing differs; with half the limit, some requests are denied that are admitted now.
     for user in ["ada", "<script>eve</script>", "bob\u{202e}"] {
         shop.send("user", user, 5).await;
     }
@@ -66,7 +66,7 @@ async fn proposed_rules_are_compared_on_recorded_decisions() {
     let drawn = "return document.querySelector('.chart path.admitted')?.getAttribute('d').length > 20";
     browser.until(drawn, "the chart is drawn").await;
 
-    // The address has the choices, and the text survives another page.
+    // The address contains the choices, and the text is kept while another page is open.
     browser.run("document.querySelector('select[name=against]').value = 'RECORDED'", &[]).await;
     browser.click("Compare").await;
     browser.shows("Denied, as recorded").await;
@@ -83,7 +83,7 @@ async fn a_log_is_compared_and_an_error_in_the_rules_has_its_line() {
     let (shop, browser) = (Shop::start(MINUTES, &[]), Browser::start().await);
     browser.look(1280, "light").await;
     shop.open(&browser, "what-if?domain=shop", &shop.read).await;
-    // As from a dialog of the browser, once as it is and once compressed.
+    // As if chosen in a dialog of the browser, once uncompressed and once compressed.
     let choose = "const [text, done] = arguments, input = document.querySelectorAll('input[type=file]')[1];
         const put = (blob) => { const files = new DataTransfer(); files.items.add(new File([blob], 'log')); input.files = files.files;
           input.dispatchEvent(new Event('change')); done(true); };
@@ -93,14 +93,14 @@ async fn a_log_is_compared_and_an_error_in_the_rules_has_its_line() {
         edit(&browser, "requests_per_unit: 40", "requests_per_unit: 50").await;
         browser.run_async(choose, &[json!(log())]).await;
         browser.click("Compare").await;
-        // Of 23 users and minutes, each has 20 denials in force, and 10 under the proposed rules.
+        // Each of the 23 pairs of user and minute has 20 denials under the rules in force, and 10 under the proposed rules.
         browser.shows("Newly admitted keys").await;
         browser.shows("460 (33.3 %)").await;
         browser.shows("230 (16.7 %)").await;
         browser.shows("230 of 4 keys").await;
         browser.run("document.querySelector('main > div:last-child').replaceChildren()", &[]).await;
     }
-    // With 60 hits of each key in a minute, 60 is the least limit that denies none.
+    // With 60 hits of each key in a minute, 60 is the least limit that denies no hit.
     browser.write("input[name=suggest]", "user").await;
     browser.click("Compare").await;
     browser.shows("Limits of user").await;

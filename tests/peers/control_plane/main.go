@@ -1,7 +1,7 @@
 // A control plane for tests: go-control-plane's SnapshotCache, with the original messages of the rate limit configuration.
 //
-// It reads snapshots as lines of JSON from standard input, {"version": "1", "resources": [RateLimitConfig, …]}, and writes
-// what clients do to standard output: "listening ADDRESS", "stream", "ack VERSION", "nack MESSAGE".
+// It reads snapshots as lines of JSON from standard input, {"version": "1", "resources": [RateLimitConfig, …]}, and reports actions of
+// clients on standard output: "listening ADDRESS", "stream", "ack VERSION", "nack MESSAGE".
 package main
 
 import (

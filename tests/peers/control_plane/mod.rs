@@ -1,5 +1,5 @@
-//! Rules from the SnapshotCache of go-control-plane over mutual TLS, to a server that has the environment variables of Envoy
-//! Gateway's rate limit deployment. Only ports and paths differ.
+//! Rules from the SnapshotCache of go-control-plane over mutual TLS, to a server with the environment variables of Envoy Gateway's rate
+//! limit deployment. Only ports and paths differ.
 
 use crate::{
     envoy_gateway::pod::ENVIRONMENT,
@@ -52,7 +52,7 @@ pub struct Plane {
 }
 
 impl Plane {
-    /// Starts it by a command without arguments.
+    /// Starts the control plane by a command without arguments.
     pub fn start(mut program: Command, certs: &Path, listen: &str) -> Self {
         let mut child = program
             .args(["-node", "envoy-ratelimit", "-listen", listen, "-certs"])
@@ -78,7 +78,7 @@ impl Plane {
         writeln!(self.process.0.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// The lines that it wrote and that begin so.
+    /// The lines that it wrote and that have this beginning.
     pub fn lines(&self, begin: &str) -> Vec<String> {
         self.lines.lock().unwrap().iter().filter(|line| line.starts_with(begin)).cloned().collect()
     }
@@ -126,7 +126,7 @@ impl Deployment {
         self.folder.path().join(name)
     }
 
-    /// Starts the server with the variables of Envoy Gateway's deployment, these, and no others.
+    /// Starts the server with the variables of Envoy Gateway's deployment, with the given variables, and no others.
     fn start(
         &self,
         plane: &str,
@@ -139,7 +139,7 @@ impl Deployment {
             .envs(ENVIRONMENT)
             .envs([
                 ("CONFIG_GRPC_XDS_SERVER_URL", plane),
-                // Not part of the deployment: they keep the reconnections of this test short.
+                // These are not part of the deployment: they keep the reconnections of this test short.
                 ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "50ms"),
                 ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "200ms"),
             ])
@@ -174,7 +174,7 @@ impl Deployment {
     }
 }
 
-/// The body of a page; none if it cannot be had.
+/// The body of a page; none if it cannot be read.
 fn page(port: u16, path: &str) -> Option<String> {
     let fetch = http1::fetch(std::net::Ipv4Addr::LOCALHOST, port, http::Request::get(path));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -215,7 +215,7 @@ fn follow() {
     let codes: Vec<Value> = (0..4).map(|_| deployment.call(grpc).unwrap()["overall"].clone()).collect();
     assert!(codes.contains(&json!("OVER_LIMIT")), "{codes:?}");
 
-    // Calls go on throughout; none may fail.
+    // Calls continue throughout; none may fail.
     let is_over = Arc::new(AtomicBool::new(false));
     let (address, config) = (format!("localhost:{grpc}"), tls::client(&deployment.authority, None));
     let calls = thread::spawn({
@@ -253,7 +253,7 @@ fn follow() {
         "{refusals} refusals within half a second: the cache sends a refused version again"
     );
 
-    // The control plane restarts with certificates of the same authority that are new, and so are the server's.
+    // The control plane restarts with new certificates of the same authority, and the server's certificates are new too.
     let listen = plane.address.clone();
     drop(plane);
     deployment.authority.issue(&["localhost", "127.0.0.1"]).write(&certs, "plane");
@@ -277,7 +277,7 @@ async fn rules_have_the_keys_that_the_message_lacks() {
     tokio::task::spawn_blocking(add_keys).await.unwrap();
 }
 
-/// The default algorithm, and a file that extends the rules. The module of the messages has no metadata of descriptors yet.
+/// The default algorithm, and a file that extends the rules. The Go module of the messages has no metadata of descriptors yet.
 fn add_keys() {
     let deployment = Deployment::new();
     let file = deployment.path("extensions.yaml");

@@ -31,7 +31,7 @@ tracing:
       grpc_service: { envoy_grpc: { cluster_name: tidegate } }
 "#;
 
-/// Envoy admits what the server does not decide.
+/// Envoy admits requests that the server does not decide.
 const RATE_LIMIT: &str = r#"
 domain: edge
 failure_mode_deny: false
@@ -46,7 +46,7 @@ rate_limits:
     hits_addend: { format: "%REQ(x-cost)%" }
 "#;
 
-/// Requests that the limit of the client's address has to deny, by what is odd about them.
+/// Requests that the limit of the client's address has to deny, by their odd part.
 fn odd_requests() -> Vec<(String, Vec<u8>)> {
     let long = |length: usize| vec![b'a'; length];
     let mut requests = Vec::new();
@@ -75,7 +75,7 @@ fn odd_requests() -> Vec<(String, Vec<u8>)> {
     ] {
         add(b"/", &[(api_key, value)]);
         add(b"/", &[("cookie", value)]);
-        // No rule has its key.
+        // No rule has the key of this descriptor.
         add(b"/", &[("user-agent", value)]);
         add(&[b"/", value].concat(), &[]);
         add(&[b"/?q=", value].concat(), &[]);
@@ -107,7 +107,7 @@ fn odd_requests() -> Vec<(String, Vec<u8>)> {
     requests
 }
 
-/// The status of the response to a request, as it is written. Envoy may respond before it has read all.
+/// The status of the response to a request, which is sent unchanged. Envoy may respond before it has read the whole request.
 fn status(port: u16, request: &[u8]) -> Option<u16> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
     let _ = stream.write_all(request);
@@ -126,7 +126,7 @@ async fn no_value_of_a_client_lifts_the_limits_of_its_request() {
         let server = Server::with_variables(rules.path(), args, &any_port);
         let envoy = Envoy::start_with(&config, server.address(), &[]).await;
         let port = envoy.port(envoy_config::LISTENER);
-        // Until Envoy reaches the server, it admits.
+        // Until Envoy reaches the server, it admits requests.
         let mut plain = Vec::new();
         while plain.last() != Some(&Some(429)) {
             plain.push(status(port, b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"));
@@ -136,7 +136,7 @@ async fn no_value_of_a_client_lifts_the_limits_of_its_request() {
         for (shown, request) in odd_requests() {
             match status(port, &request) {
                 Some(429) => denied += 1,
-                // Of control characters, bytes in paths and long headers some are malformed to Envoy itself.
+                // Envoy itself regards some requests with control characters, bytes in paths or long headers as malformed.
                 Some(400 | 431) => by_envoy += 1,
                 other => panic!("{other:?} with {args:?} for {shown}"),
             }

@@ -28,12 +28,12 @@ pub const LIMIT: usize = 3;
 const CLIENTS: u64 = 12;
 const REQUESTS: usize = 100;
 pub const KILLS: usize = 3;
-/// Clients that send one request after the other, each with its key.
+/// Clients that send one request after another, each with its key.
 const SEQUENTIAL_CLIENTS: usize = 4;
-/// Requests of each.
+/// Requests of each client.
 const SEQUENTIAL: usize = 2_500;
 
-/// A slot that is lost is not free again within the test.
+/// A lost slot does not become free again within the test.
 pub const RULES: &str = "
 domain: edge
 descriptors:
@@ -57,7 +57,7 @@ impl Numbers {
 /// A back end that works on each request for some milliseconds, and breaks some connections instead of responding.
 #[derive(Default)]
 pub struct BackEnd {
-    /// Works on each request for at most as many milliseconds.
+    /// Works on each request for at most this many milliseconds.
     work_millis_max: u64,
     in_flight: Mutex<Vec<(usize, TcpStream)>>,
     most: AtomicUsize,
@@ -81,14 +81,14 @@ impl BackEnd {
 
     fn serve(&self, number: usize, mut stream: TcpStream) {
         let mut numbers = Numbers(0x9e37_79b9 + number as u64);
-        // One read returns the whole of so small a request.
+        // One read returns the whole of such a small request.
         if !matches!(stream.read(&mut [0; 4096]), Ok(1..)) {
             return;
         }
         self.begin(number, &stream);
         let work = Duration::from_millis(1 + numbers.below(self.work_millis_max));
         stream.set_read_timeout(Some(work)).expect("not zero");
-        // Ends early if Envoy closes the connection, because the client has gone.
+        // Ends early if Envoy closes the connection because the client has gone.
         let is_closed = matches!(stream.read(&mut [0; 1]), Ok(0));
         self.in_flight.lock().expect("no thread panics").retain(|(of, _)| *of != number);
         if !is_closed && numbers.below(7) > 0 {
@@ -96,17 +96,18 @@ impl BackEnd {
         }
     }
 
-    /// The most requests that were in flight at once, and the number of all.
+    /// The most requests that were in flight at once, and the number of all requests.
     pub fn figures(&self) -> (usize, usize) {
         (self.most.load(Ordering::Relaxed), self.served.load(Ordering::Relaxed))
     }
 
-    /// Counts the requests in flight with this one: those whose connections Envoy has not closed. It closes them before it reports
-    /// their ends.
+    /// Counts the requests in flight together with this request: those whose connections Envoy has not closed. It closes them before it
+    /// reports their ends.
     fn begin(&self, number: usize, stream: &TcpStream) {
         let mut in_flight = self.in_flight.lock().expect("no thread panics");
         in_flight.retain(|(_, stream)| is_open(stream));
-        // Last: what is open now was so while the others were looked at. This thread may be late, and Envoy have closed it.
+        // This is the last check: a connection that is open now was open while the others were looked at. This thread may be late, so that
+        // Envoy has closed it.
         if !is_open(stream) {
             return;
         }
@@ -116,7 +117,7 @@ impl BackEnd {
     }
 }
 
-/// Whether the peer has not closed a connection on which it sends nothing more.
+/// Whether the peer keeps a connection open on which it sends nothing more.
 fn is_open(stream: &TcpStream) -> bool {
     let peeked = recv(stream, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
     matches!(peeked, Err(rustix::io::Errno::AGAIN))
@@ -150,8 +151,8 @@ impl Edge {
         Self { server, back_end, envoy, _rules: rules, folder }
     }
 
-    /// Gives up requests while their decisions are on the way, until the decision log has one that Envoy reset: within microseconds, it
-    /// depends on the load of the machine how many that takes.
+    /// Gives up requests while their decisions are on the way, until the decision log has a decision that Envoy reset. That has to
+    /// happen within microseconds, so the number of requests depends on the load of the machine.
     async fn give_up_until_a_reset_is_logged(&self) {
         let (port, mut numbers) = (self.envoy.port(LISTENER), Numbers(0x9e37_79b9_7f4a_7c15));
         eventually("a slot is released by a reset", async || {
@@ -167,7 +168,7 @@ impl Edge {
         .await;
     }
 
-    /// Stops all; returns what the decision log has of slots.
+    /// Stops all; returns the slots in the decision log.
     fn logged(self) -> LoggedSlots {
         let Self { server, envoy, folder, .. } = self;
         drop(envoy);
@@ -208,13 +209,13 @@ impl Edge {
 /// Slots by the lines of a decision log, in the order of `seq`.
 #[derive(Default, Debug)]
 struct LoggedSlots {
-    /// Released by the end of the request.
+    /// Slots released by the end of the request.
     ended: usize,
-    /// Released as Envoy reset the call.
+    /// Slots released because Envoy reset the call.
     cancelled: usize,
-    /// At most held at once.
+    /// The most slots held at once.
     most: usize,
-    /// Never released.
+    /// Slots that were never released.
     left: usize,
 }
 
@@ -222,14 +223,14 @@ fn log(folder: &TempDir) -> String {
     folder.path().join("decisions").to_str().expect("temporary paths are UTF-8").to_owned()
 }
 
-/// Responses by what they are.
+/// Responses by kind.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Counts {
     pub responses: usize,
     pub denials: usize,
-    /// Of the back end.
+    /// Failures of the back end.
     pub failures: usize,
-    /// Without a response of a server.
+    /// Requests that no server decided.
     pub undecided: usize,
 }
 
@@ -242,7 +243,7 @@ impl Counts {
     }
 }
 
-/// A client whose requests may end at any time. Some give up, half of these while the decision is on its way.
+/// A client whose requests may end at any time. Some requests are given up, half of them while the decision is on its way.
 async fn restless_client(client: u64, port: u16, goes_on: impl Fn(usize) -> bool) -> Counts {
     let (mut numbers, mut counts) = (Numbers(client.wrapping_mul(0x2545_f491_4f6c_dd1d)), Counts::default());
     for _ in (0..).take_while(|sent| goes_on(*sent)) {
@@ -281,7 +282,7 @@ fn restless_clients(port: u16, requests: usize) -> Vec<JoinHandle<Counts>> {
     (1..=CLIENTS).map(|client| tokio::spawn(restless_client(client, port, goes_on))).collect()
 }
 
-/// Clients that go on until they are stopped.
+/// Clients that continue until they are stopped.
 pub fn restless_clients_until(port: u16, is_stopped: &Arc<AtomicBool>) -> Vec<JoinHandle<Counts>> {
     let client = |client| {
         let is_stopped = Arc::clone(is_stopped);
@@ -346,12 +347,12 @@ async fn a_client_that_sends_one_request_after_the_other_is_not_denied_by_a_limi
         let began = Instant::now();
         let (denials, requests) = sequential_clients(port).await;
         println!("{}: {denials} of {requests} denied in {:?}", program.binary.display(), began.elapsed());
-        // More than one are those whose end came later than the wait, as on a busy machine.
+        // Requests are denied if the end before came later than the wait, as on a busy machine.
         assert!(denials <= requests / 500, "{denials} of {requests} denied");
     }
 }
 
-/// Clients that send one request after the other; returns how many were denied of how many.
+/// Clients that send one request after another; returns how many requests were denied, and how many were sent.
 pub async fn sequential_clients(port: u16) -> (usize, usize) {
     let clients = (0..SEQUENTIAL_CLIENTS).map(|client| tokio::spawn(sequential_client(client, port)));
     let mut denials = 0;
@@ -361,7 +362,7 @@ pub async fn sequential_clients(port: u16) -> (usize, usize) {
     (denials, SEQUENTIAL_CLIENTS * SEQUENTIAL)
 }
 
-/// Sends one request after the other; returns how many were denied.
+/// Sends one request after another; returns how many were denied.
 async fn sequential_client(client: usize, port: u16) -> usize {
     let (key, mut denials) = (format!("client-{client}"), 0);
     for _ in 0..SEQUENTIAL {

@@ -8,7 +8,7 @@ const EDGE: u16 = 10000;
 /// Envoy in front of an application, with the config and the rules of a silent drop.
 struct Site {
     envoy: Envoy,
-    /// Ends with the site.
+    /// The server ends with the site.
     _server: Server,
 }
 
@@ -66,7 +66,7 @@ async fn requests_marked_as_slow_are_delayed() {
         waits.push(clock.now().since(asked_at));
     }
     assert!(waits[3] + TIMER_EARLY_MAX >= Duration::from_secs(1), "{waits:?}");
-    // A busy machine may delay one of them as long.
+    // A busy machine may delay one request by as much.
     assert!(waits[..3].iter().any(|&wait| wait < Duration::from_millis(900)), "{waits:?}");
 }
 
@@ -95,7 +95,7 @@ async fn a_denial_has_the_body_and_headers_of_its_rule() {
     assert_eq!(header(&denied, "ratelimit"), Some(format!("\"api-key\";r=0;t={wait}").as_str()));
 }
 
-/// As docs/responses.md states.
+/// Both send their headers, as docs/responses.md states.
 async fn headers_of_envoy_and_tidegate_are_both_sent_except_retry_after() {
     let server = serve_rules("rules.yaml", "127.0.0.1:0", &["--response-headers", "x,retry-after"]);
     let envoy = Envoy::start("http.yaml", server.address(), &[]).await;

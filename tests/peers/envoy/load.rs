@@ -1,4 +1,4 @@
-//! Load on several Envoys before a common back end, which counts what they admit.
+//! Load on several Envoys before a common back end, which counts the requests that they admit.
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -40,7 +40,7 @@ pub struct BackEnd {
 }
 
 impl BackEnd {
-    /// Starts one; returns its port.
+    /// Starts a back end; returns it and its port.
     pub fn start() -> (Arc<Self>, u16) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("a bound socket has an address").port();
@@ -77,7 +77,7 @@ impl BackEnd {
         self.counted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Number of such requests.
+    /// Number of requests that were counted like this.
     pub fn counted(&self) -> usize {
         self.counted.load(Ordering::Relaxed)
     }
@@ -108,8 +108,8 @@ impl BackEnd {
         count as f64 / (to - from)
     }
 
-    /// The most requests in any interval beyond what may be admitted in one of so many seconds. Requests count that were both sent and
-    /// received in it: however long each was on its way, it was admitted then.
+    /// The largest excess of requests over the allowed number, in any interval of any length in seconds. A request counts for an interval
+    /// if it was both sent and received in it: however long it was on its way, it was admitted then.
     pub fn most_beyond(&self, key: &str, allowed: impl Fn(f64) -> f64) -> f64 {
         let bin = |second: f64| (second * BINS_PER_SECOND) as usize;
         let bins = bin(self.second()) + 1;
@@ -143,7 +143,7 @@ async fn read_head(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Strin
     }
 }
 
-/// A client of one Envoy, which sends so many requests per second with one API key.
+/// A client of one Envoy, which sends this many requests per second with one API key.
 #[derive(Clone)]
 pub struct Client {
     key: &'static str,
@@ -171,7 +171,7 @@ impl Client {
         self.admitted.load(Ordering::Relaxed)
     }
 
-    /// Ends with the Envoy.
+    /// Ends when the Envoy ends.
     async fn send(self, port: u16) -> Option<()> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok()?;
         stream.set_nodelay(true).ok()?;
@@ -185,7 +185,7 @@ impl Client {
             }
             next += Duration::from_secs_f64(f64::from(CONNECTIONS) / f64::from(rate));
             tokio::time::sleep_until(next).await;
-            // A busy machine makes up for no more than half a second.
+            // A busy machine may catch up on at most half a second.
             next = next.max(now() - Duration::from_millis(500));
             let (key, sent) = (self.key, self.back_end.second());
             let request =

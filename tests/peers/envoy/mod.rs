@@ -69,7 +69,7 @@ impl Edge {
         self.first_denied(FAIL_OPEN, from, request).await.0
     }
 
-    /// Sends requests until one is denied. Returns the number admitted, and the denial.
+    /// Sends requests until one is denied. Returns the number of admitted requests, and the denial.
     async fn first_denied(
         &self,
         listener: u16,
@@ -87,7 +87,7 @@ impl Edge {
         panic!("{MANY} requests were let in");
     }
 
-    /// Sends requests until a response carries a limit: Envoy calls the server again.
+    /// Sends requests until a response has the headers of a limit: Envoy calls the server again.
     async fn limited_again(&self, listener: u16) {
         eventually("requests are limited again", async || {
             let response = self.send_to(listener, ALICE, Request::get("/")).await;
@@ -121,12 +121,10 @@ fn seconds<T: std::fmt::Debug>(response: &Response<T>, name: &str) -> u64 {
     value.parse().unwrap_or_else(|_| panic!("{name} is no whole number in {response:?}"))
 }
 
-/// Envoy's timers count whole milliseconds of a clock that it reads once per event loop iteration, and may end this
-/// much early.
+/// Envoy's timers count whole milliseconds of a clock that it reads once per event loop iteration, and may end earlier by this much.
 const TIMER_EARLY_MAX: Duration = Duration::from_millis(5);
 
-/// Waits if a minute is about to end, so that a scenario that counts to the last hit is within one window: most limits
-/// are per minute.
+/// Waits if a minute is about to end, so that a scenario that counts to the last hit is within one window: most limits are per minute.
 async fn early_in_a_minute() {
     const MINUTE: Duration = Duration::from_secs(60);
     let into_minute = Duration::from_nanos(SystemClock::new().now().as_nanos() % MINUTE.as_nanos() as u64);
@@ -144,7 +142,7 @@ async fn a_client_is_admitted_up_to_the_limit_with_matching_headers() {
         assert_eq!(response.status(), 200);
         assert_eq!(header(&response, "x-ratelimit-limit"), Some("20, 20;w=60;name=\"api-key\""));
         assert_eq!(header(&response, "x-ratelimit-remaining"), Some(left.to_string().as_str()));
-        // Until all twenty are free again: hits count until the end of the next window.
+        // The time until all twenty are free again: hits count until the end of the next window.
         assert!((1..=120).contains(&seconds(&response, "x-ratelimit-reset")), "{response:?}");
         assert_eq!(header(&response, "x-envoy-ratelimited"), None);
         assert_eq!(header(&response, "retry-after"), None);
@@ -174,7 +172,7 @@ async fn a_descriptor_of_the_remote_address_counts_each_client() {
     let write = || Request::post("/documents/1");
     assert_eq!(edge.admitted(ALICE, write).await, 10);
     assert_eq!(edge.send(BOB, write()).await.status(), 200);
-    // The rule of a whole virtual host, on a route without one of its own.
+    // The rule of a whole virtual host, on a route without a rule of its own.
     assert!(edge.admitted(ALICE, || Request::get("/")).await >= 10);
 }
 
@@ -284,7 +282,7 @@ async fn envoy_waits_for_a_stopped_tidegate_up_to_its_timeout() {
     edge.limited_again(FAIL_CLOSED).await;
 }
 
-/// Envoy connects again after each GOAWAY, and every request is decided: this listener refuses the others.
+/// Envoy connects again after each GOAWAY, and every request is decided: this listener refuses requests without a decision.
 async fn a_maximum_age_of_connections_loses_no_call() {
     let server = serve_rules("rules.yaml", "127.0.0.1:0", &["--max-connection-age", "100ms"]);
     let envoy = Envoy::start("http.yaml", server.address(), &[]).await;
@@ -307,7 +305,7 @@ async fn a_sidecar_is_reached_over_a_unix_socket() {
     let mut edge = Edge { server, envoy };
 
     assert!(edge.first_denied(SIDECAR, ALICE, || Request::get("/")).await.0 >= 10);
-    // As the config declares for responses that Envoy makes itself.
+    // The config declares this for responses that Envoy makes itself.
     for _ in 0..MANY {
         assert_eq!(edge.send_to(SIDECAR, ALICE, Request::get("/ready")).await.status(), 200);
     }
@@ -327,7 +325,7 @@ async fn a_sidecar_is_reached_over_a_unix_socket() {
 
 async fn the_readmes_config_limits_the_demo() {
     let config = include_str!("../../../deploy/envoy/quickstart.yaml");
-    // The part that README shows is that of the file.
+    // The part that README shows is the same as in the file.
     let lines = |text: &'static str| text.lines().map(str::trim).filter(|line| !line.is_empty());
     let in_file: Vec<_> = lines(config).collect();
     let readme = include_str!("../../../README.md")
@@ -357,7 +355,7 @@ fn application() -> u16 {
     let port = listener.local_addr().expect("a bound socket has an address").port();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
-            // One read returns the whole of so small a request.
+            // One read returns the whole of such a small request.
             let _ = stream.read(&mut [0; 4096]);
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
         }

@@ -16,7 +16,7 @@ use std::{env, ffi::OsStr, net::Ipv4Addr, path::PathBuf, process::Command};
 
 crate::tests_with! { ENVOY: calls_credits_and_quotas_spend_one_limit }
 
-/// Limits that leases and quotas divide: a bucket, a window that quotas divide by rates, and one that they divide by slices.
+/// Limits that leases and quotas divide: a bucket, a window that quotas divide by rates, and a window that they divide by slices.
 const RULES: &str = "
 domain: shop
 rlqs: { clients: 1, unrecorded: 100% }
@@ -36,12 +36,12 @@ const BUCKET: (f64, f64) = (200.0, 600.0);
 const WINDOW: (f64, f64) = (1_500.0, 10.0);
 const SLICES: usize = 3_000;
 
-/// Keys, and what a client of each Envoy sends of each per second.
+/// Keys, and the requests per second that a client of each Envoy sends with each key.
 const KEYS: [(&str, u32); 3] = [("bucket", 130), ("window", 100), ("slices", 60)];
 
-/// Seconds in which the server assigns no quota after its start, and those until shares follow the demand.
+/// Seconds in which the server assigns no quota after its start, and then until shares follow the demand.
 const SETTLED: f64 = 32.0;
-/// Seconds that are measured then.
+/// Seconds that are measured after that.
 const MEASURED: f64 = 15.0;
 
 const RATE_LIMIT: &str = r#"- name: envoy.filters.http.ratelimit
@@ -70,11 +70,12 @@ const MODULE: &str = r#"- name: tidegate
         tidegate: { server: { address: "ADDRESS" } }
 "#;
 
-/// The folder of the module, which is built unless it is there: this test does not depend on it as far as Cargo knows.
+/// The folder of the module, which is built unless it is there: to Cargo, this test does not depend on it.
 fn modules() -> PathBuf {
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--quiet", "--locked", "--package", "tidegate-envoy", "--lib"]);
-    // With the variables of this test's package, the build script of ring would run again, and all that depends on it be built again.
+    // With the variables of this test's package, the build script of ring would run again, and everything that depends on it be built
+    // again.
     for (name, _) in env::vars_os().filter(|(name, _)| is_of_package(name)) {
         build.env_remove(name);
     }
@@ -84,7 +85,7 @@ fn modules() -> PathBuf {
     test.parent().and_then(|deps| deps.parent()).expect("in a folder of build products").to_owned()
 }
 
-/// Whether a variable is one that Cargo sets for the package that it runs.
+/// Whether Cargo sets this variable for the package that it runs.
 fn is_of_package(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
@@ -93,7 +94,7 @@ fn is_of_package(name: &OsStr) -> bool {
 async fn calls_credits_and_quotas_spend_one_limit() {
     let program = Program { modules: Some(modules()), ..Program::new() };
     let rules = rules_file(RULES);
-    // At a socket users of this machine may hold credits.
+    // On a socket, users of this machine may hold credits.
     let folder = tempfile::tempdir().expect("a folder");
     let socket = format!("unix:{}", folder.path().join("socket").display());
     let server = Server::with_rules(rules.path(), &["--leases", "--listen", &socket]);
@@ -106,7 +107,7 @@ async fn calls_credits_and_quotas_spend_one_limit() {
     let mut all = Vec::new();
     for config in &filters {
         let envoy = Envoy::start_program(&program, config, server.address(), &[(APPLICATION, port)]).await;
-        // Until it reaches the server, its failure mode decides.
+        // Until the module reaches the server, its failure mode decides.
         let port_of_clients = envoy.port(LISTENER);
         eventually("the filter reaches the server", async || {
             match http1::fetch(
@@ -133,7 +134,7 @@ async fn calls_credits_and_quotas_spend_one_limit() {
     println!("bucket {bucket:.1}/s of {}, window {window:.1}/s of {}", BUCKET.0, WINDOW.0 / WINDOW.1);
     for (name, (now, before)) in ["calls", "credits", "quotas"].iter().zip(admitted().zip(&before)) {
         println!("{name}: {now:?} admitted, {before:?} of them before");
-        // Each has a part of each limit.
+        // Each Envoy has a part of each limit.
         assert!(now.iter().all(|count| *count > 100), "{name}: {now:?}");
         assert!(now[0] > before[0] + 100 && now[1] > before[1] + 100, "{name}: {now:?}, {before:?}");
     }
@@ -144,7 +145,7 @@ async fn calls_credits_and_quotas_spend_one_limit() {
         "bucket {beyond_bucket:.0} and window {beyond_window:.0} beyond the limit, slices {count} of {SLICES}"
     );
     assert!(beyond_bucket <= 0.0 && beyond_window <= 0.0 && count <= SLICES);
-    // Not because little was admitted. What quotas hold of a short window is more than they spend.
+    // The limit did not hold merely because little was admitted. Quotas hold a larger part of a short window than they spend.
     assert!(bucket >= 0.9 * BUCKET.0 && window >= 0.6 * WINDOW.0 / WINDOW.1);
     assert!(count as f64 >= 0.95 * SLICES as f64 && slices < 10.0, "{count}, {slices}");
 }

@@ -1,4 +1,4 @@
-//! Queued requests of a real Envoy: it waits up to its filter's timeout, and sends that timeout as the call's deadline.
+//! Queued requests of a real Envoy: it waits up to its filter's timeout, and sends that timeout as the deadline of the call.
 
 use crate::{
     envoy_process::Envoy,
@@ -13,7 +13,7 @@ use std::{
 /// The listener of the config that fails open when there is no response in time.
 const FAIL_OPEN: u16 = 10000;
 
-/// Two a second for each route, one by one.
+/// Two requests a second for each route, one by one.
 const TWO_A_SECOND: &str = "
 domain: edge
 descriptors:

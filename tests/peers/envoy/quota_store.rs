@@ -1,6 +1,6 @@
-//! Limits that several real Envoys enforce by the quotas of two servers with one store: a server is killed, another one joins, and the store
-//! is killed and comes back empty. Requests to a server spend the same limit. Windows of a day are spent to their end, and not beyond; of a
-//! minute, the rate moves to the server that is left.
+//! Limits that several real Envoys enforce by the quotas of two servers with one store: a server is killed, another server joins, and the
+//! store is killed and comes back empty. Requests to a server spend the same limit. Windows of a day are spent to their end, and not
+//! beyond. With windows of a minute, the rate moves to the remaining server.
 
 use super::{
     load::{BackEnd, Client},
@@ -26,14 +26,14 @@ crate::tests_with! {
     servers_with_one_store_divide_a_window_of_a_minute_by_rates_and_keep_it,
 }
 
-/// Seconds after which all that was assigned without the store has ended: those for which servers assign without it, the life of an
-/// assignment, and a round trip.
+/// Seconds after which everything that was assigned without the store has ended: the time for which servers assign without it, the life of
+/// an assignment, and a round trip.
 const ENDED: f64 = 20.0;
 
-/// The longest part of a server, in seconds, and the time for which its clients' demand is learnt then.
+/// The longest life of a server's part, in seconds, and then the time for learning its clients' demand.
 const PART: f64 = 20.0;
 
-/// The burst, of which each Envoy has a part: what it sends is not even on a loaded machine.
+/// The burst, of which each Envoy has a part: on a loaded machine it does not send evenly.
 const BURST: f64 = 300.0;
 
 const RULES: &str = "
@@ -46,12 +46,12 @@ descriptors:
 
 fn serve(listen: &str, rules: &Path, store: &str) -> Server {
     let rules = rules.to_str().expect("UTF-8");
-    // The limit holds as long as the store decides: a loaded machine may take longer than 10 ms.
+    // The limit holds while the store decides: a loaded machine may take longer than 10 ms.
     let args = ["--counters", store, "--on-store-failure", "deny", "--counters-timeout", "1s"];
     Server::start_on(listen, &[&["--rules", rules], &args[..]].concat())
 }
 
-/// Requests to a server, so many per second.
+/// Sends this many requests per second to a server.
 fn spend(mut client: RateLimitClient, key: &'static str, back_end: &Arc<BackEnd>, rate: &Arc<AtomicU32>) {
     let (back_end, rate) = (Arc::clone(back_end), Arc::clone(rate));
     tokio::spawn(async move {
@@ -144,7 +144,7 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 3000, algorithm: sliding_log }
 ";
 
-/// Of the second key a server is killed with a part of the window, which counts as spent.
+/// With the second key, a server is killed while it has a part of the window, which counts as spent.
 async fn servers_with_one_store_spend_a_window_of_a_day_and_no_more() {
     let (back_end, port) = BackEnd::start();
     let store_port = free_port();
@@ -215,7 +215,7 @@ async fn servers_with_one_store_divide_a_window_of_a_minute_by_rates_and_keep_it
     let (mut first, second) = (serve("127.0.0.1:0"), serve("127.0.0.1:0"));
     let at_first = envoys(&first, (&back_end, port), &[80, 20]).await;
     let at_second = envoys(&second, (&back_end, port), &[70, 30]).await;
-    // The burst, and what is kept free, are missing from the rate.
+    // The burst, and the part that is kept free, are missing from the rate.
     let steady = 0.9 * PER_MINUTE / 60.0;
     let took = reached(&back_end, steady, PART + 25.0).await;
     let direct = Arc::new(AtomicU32::new(10));
@@ -233,7 +233,7 @@ async fn servers_with_one_store_divide_a_window_of_a_minute_by_rates_and_keep_it
     at_second.iter().for_each(|(_, client)| client.set(100));
     let took = reached(&back_end, steady, PART + 25.0).await;
     println!("{took:.1} s after the kill of a server, and all load has moved to the other one");
-    // The window that has the most of both servers ends later.
+    // The window that contains the most requests of both servers ends later.
     back_end.until(back_end.second() + 40.0).await;
     let most = back_end.most_beyond(KEY, |seconds| PER_MINUTE * (seconds / 60.0).ceil());
     println!("{:.0} s in all; at best {most:.0} requests beyond the window", back_end.second());

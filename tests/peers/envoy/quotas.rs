@@ -1,4 +1,5 @@
-//! Limits that several real Envoys enforce by themselves, by the quotas that the server sends them (RLQS), as a common back end counts them.
+//! Limits that several real Envoys enforce by themselves, by the quotas that the server sends them (RLQS), as a common back end counts
+//! requests.
 
 use super::{
     APPLICATION,
@@ -17,7 +18,7 @@ pub const KEY: &str = "alice";
 pub const LISTENER: u16 = 8000;
 const ENVOYS: usize = 5;
 
-/// Envoys with the config of `deploy/envoy/`, and their clients, of which each has a number in `rates`.
+/// Envoys with the config of `deploy/envoy/`, and their clients, each with its number in `rates`.
 pub async fn envoys(
     server: &Server,
     (back_end, port): (&Arc<BackEnd>, u16),
@@ -32,12 +33,12 @@ pub async fn envoys(
     all
 }
 
-/// With a data directory, which it makes at its first start.
+/// Starts a server with a data directory, which it makes at its first start.
 fn serve(listen: &str, data: &Path) -> Server {
     serve_rules("rlqs-rules.yaml", listen, &["--data", data.to_str().expect("UTF-8")])
 }
 
-/// Waits until the share of all is nearly that which is possible; returns the second.
+/// Waits until the share of all clients is nearly the possible share; returns the second.
 pub async fn reached(back_end: &BackEnd, of: f64, patience: f64) -> f64 {
     let began = back_end.second();
     loop {
@@ -67,10 +68,10 @@ async fn envoys_divide_a_limit_and_keep_it_through_kills_and_restarts() {
     back_end.until(from + 10.0).await;
     let steady = back_end.rate(KEY, from, from + 10.0);
     println!("from the start of the server {took:.1} s; then {steady:.1} of {RATE} requests/s");
-    // 196 of 200 were measured; one report late costs some percent.
+    // 196 of 200 were measured; a single late report costs some percent.
     assert!(steady >= 0.93 * RATE, "{steady} requests/s");
 
-    // All load moves to others.
+    // All load moves to other Envoys.
     for ((_, client), rate) in envoys.iter().zip([0, 0, 0, 150, 150]) {
         client.set(rate);
     }

@@ -23,7 +23,7 @@ const BUDGET: usize = 100_000;
 const ESTIMATE: usize = 2_000;
 const PARALLEL: usize = 30;
 
-/// A service that responds after some milliseconds with the cost that is the path of the request; without a cost, it breaks the
+/// A service that responds after some milliseconds. The path of the request is the cost that it states; without a cost, it breaks the
 /// connection.
 fn service() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
@@ -38,7 +38,7 @@ fn service() -> u16 {
 
 fn respond(mut stream: TcpStream) {
     let mut head = [0; 4096];
-    // One read returns the whole of so small a request.
+    // One read returns the whole of such a small request.
     let Ok(length @ 1..) = stream.read(&mut head) else { return };
     let head = String::from_utf8_lossy(&head[..length]);
     let cost = head.strip_prefix("GET /").and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
@@ -57,7 +57,7 @@ async fn remaining(client: &mut Client) -> usize {
     response.statuses[0].limit_remaining as usize
 }
 
-/// Waits until so many hits remain: Envoy sends the end of a request after its response.
+/// Waits until this many hits remain: Envoy sends the end of a request after its response.
 async fn until_remain(client: &mut Client, hits: usize) {
     eventually(&format!("{hits} remain"), async || match remaining(client).await {
         found if found == hits => Ok(()),
@@ -79,7 +79,7 @@ async fn a_budget_is_charged_estimates_while_requests_run_and_their_costs_in_the
         let envoy =
             Envoy::start_program(&program, &config, server.address(), &[(APPLICATION, service())]).await;
         let (port, mut client) = (envoy.port(LISTENER), server.client().await);
-        // All run at once: their estimates are charged.
+        // All requests run at once: their estimates are charged.
         let requests: Vec<_> =
             (0..PARALLEL).map(|number| tokio::spawn(get(port, format!("/{}", 100 * number)))).collect();
         until_remain(&mut client, BUDGET - PARALLEL * ESTIMATE).await;
@@ -91,7 +91,7 @@ async fn a_budget_is_charged_estimates_while_requests_run_and_their_costs_in_the
         // Without a cost, the estimate stays.
         assert_eq!(get(port, "/broken".to_owned()).await, 503);
         until_remain(&mut client, BUDGET - spent - ESTIMATE).await;
-        // A debt, and denied requests change nothing.
+        // The budget is in debt, and denied requests change nothing.
         assert_eq!(get(port, format!("/{BUDGET}")).await, 200);
         until_remain(&mut client, 0).await;
         assert_eq!([get(port, "/1".to_owned()).await, get(port, "/1".to_owned()).await], [429; 2]);
@@ -99,13 +99,13 @@ async fn a_budget_is_charged_estimates_while_requests_run_and_their_costs_in_the
     }
 }
 
-/// The descriptor of a request that brings its budget along.
+/// The descriptor of a request that states its own budget.
 fn with_budget() -> RateLimitDescriptor {
     let limit = RateLimitOverride { requests_per_unit: 1_000, unit: RateLimitUnit::Hour.into() };
     RateLimitDescriptor { hits_addend: Some(0), limit: Some(limit), ..descriptor(&[("api_key", "one")]) }
 }
 
-/// Of twenty requests that cost 700 each, those that a budget of 1,000 admits: by an estimate at the start, and by a peek.
+/// A budget of 1,000 admits two of twenty requests that cost 700 each: by an estimate at the start, and by a peek.
 async fn a_budget_that_requests_bring_along_is_enforced_by_costs_at_the_end() {
     let deployed =
         include_str!("../../../deploy/envoy/budgets.yaml").replace("timeout: 0.25s", "timeout: 5s");

@@ -34,7 +34,7 @@ const RULES: [(&str, &[&str]); 7] = [
 "#,
         &["client=source_ip"],
     ),
-    // Nested ones, each before what it is nested in.
+    // Nested networks, each before the network that contains it.
     (
         r#"descriptors:
 - key: tenant
@@ -47,7 +47,7 @@ const RULES: [(&str, &[&str]); 7] = [
 "#,
         &[],
     ),
-    // One bucket for all requests, alone and after others.
+    // One bucket for all requests, alone and after other buckets.
     (
         "descriptors: [{key: generic_key, value: all, rate_limit: {unit: second, requests_per_unit: 200}}]",
         &[],
@@ -70,7 +70,7 @@ const RULES: [(&str, &[&str]); 7] = [
     ),
 ];
 
-/// The filter for rules, as it is printed.
+/// The filter for these rules, as the command prints it.
 pub(super) fn printed(rules: &Path, inputs: &[&str], fallback: &str) -> String {
     let mut print = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     print.args(["rlqs", "envoy-config", "--fallback", fallback, "--rules"]).arg(rules);
@@ -117,6 +117,6 @@ async fn envoy_accepts_every_filter_that_is_printed() {
     let deployed = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/envoy/rlqs-rules.yaml");
     let filter = printed(&deployed, &["api_key=header:x-api-key"], "deny");
     assert!(validate(&filter).status.success());
-    // One that Envoy refuses, by which the test could fail.
+    // Envoy refuses this filter, so the test can fail.
     assert!(!validate(&filter.replace("domain: shop", "domaine: shop")).status.success());
 }

@@ -13,10 +13,10 @@ use std::{
     time::Duration,
 };
 
-/// Calls after the end of a server: some per interval of the health checks and more.
+/// Calls after the end of a server: several per interval of the health checks, and more.
 const CALLS_AFTER: usize = 200;
 
-/// Without health checks, or with those that first run after a minute, a third of the calls failed here.
+/// Without health checks, or with health checks that first run after a minute, a third of the calls failed here.
 async fn a_server_that_ends_fails_no_call_beside_another() {
     let application = application();
     let args = ["--drain-delay", "3s"];
@@ -47,13 +47,13 @@ async fn a_server_that_ends_fails_no_call_beside_another() {
     assert_eq!(failed, 0, "of {} calls", statuses.len());
 }
 
-/// A key of its own for each call.
+/// A new key for each call.
 fn new_key() -> String {
     static CALLS: AtomicUsize = AtomicUsize::new(0);
     format!("key-{}", CALLS.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Whether a connection is kept for a moment: one over the limit is closed at once.
+/// Whether a connection is kept for a moment: a connection over the limit is closed at once.
 fn is_admitted(port: u16) -> bool {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("Envoy accepts");
     stream.write_all(b"GET / HTTP/1.1\r\nhost: test\r\n\r\n").expect("it is written");

@@ -1,5 +1,5 @@
-//! Limits of requests in flight behind Envoy Gateway: a file beside the rules of a policy makes it one, and an EnvoyPatchPolicy adds the end
-//! of a request.
+//! Limits of requests in flight behind Envoy Gateway: a file beside the rules of a policy turns its limit into one, and an EnvoyPatchPolicy
+//! adds the end of a request.
 
 use super::{Cluster, LISTENER, Network, Pod, eventually};
 use crate::support::http1;
@@ -45,7 +45,7 @@ fn serve_slowly() {
     }
 }
 
-/// The statuses of so many requests of one user at a time, sorted; of those that are given up after this time, 0.
+/// The statuses of this many requests of one user at a time, sorted; requests that are given up after this time have status 0.
 fn parallel(node: &Network, count: usize, patience: Duration) -> Vec<u16> {
     node.block_on(async move {
         let requests = (0..count).map(|_| {
@@ -90,14 +90,14 @@ fn limit_in_flight() {
         parallel(&cluster.node, 1, patience) == [200] && pod.log().contains("rules reloaded")
     });
     MOST.store(0, Ordering::Relaxed);
-    // Ends of the requests before may be on their way to the server. A lost one would hold a slot for a minute.
+    // Ends of the earlier requests may be on their way to the server. A lost end would hold a slot for a minute.
     eventually("three at a time", || {
         let statuses = parallel(&cluster.node, 8, patience);
         println!("8 at a time under a limit of 3: {statuses:?}");
         statuses == [200, 200, 200, 429, 429, 429, 429, 429]
     });
     assert_eq!(MOST.load(Ordering::Relaxed), 3, "at the backend");
-    // Clients that have gone hold nothing. The backend does not notice that.
+    // Clients that have gone hold no slots. The backend does not notice that they have gone.
     parallel(&cluster.node, 3, HOLD / 3);
     eventually("the slots of clients that have gone", || {
         parallel(&cluster.node, 5, patience) == [200, 200, 200, 429, 429]

@@ -1,8 +1,8 @@
 //! Envoy Gateway itself, an Envoy that it configures, and Tidegate instead of its rate limit deployment.
 //!
-//! Envoy Gateway runs standalone: its resources are files, and it starts Envoy itself. The Envoy that it starts is a script
-//! that notes its arguments; the test runs Envoy with those, so that it outlives a restart of the gateway as it does in a
-//! cluster. Host names and ports are those of a cluster, in network namespaces.
+//! Envoy Gateway runs standalone: its resources are files, and it starts Envoy itself. The Envoy that it starts is a script that notes its
+//! arguments; the test runs Envoy with these arguments, so that Envoy outlives a restart of the gateway as it does in a cluster. Host names
+//! and ports are those of a cluster, in network namespaces.
 
 pub mod deployment;
 pub mod in_flight;
@@ -50,7 +50,7 @@ pub fn is_here() -> bool {
         && can_link()
 }
 
-/// Makes the root of Envoy: that of this machine, with certificates at the path that the gateway's configuration names.
+/// Makes the root of Envoy: the root of this machine, with certificates at the path that the gateway's configuration names.
 const ENVOY_ROOT: &str = r#"
     mkdir "$0"
     for path in /*; do
@@ -71,7 +71,7 @@ impl Drop for Killed {
     }
 }
 
-/// The resources with a policy of so many requests an hour for each value of `x-user-id`.
+/// The resources with a policy of this many requests an hour for each value of `x-user-id`.
 fn resources(requests: u32) -> String {
     include_str!("resources.yaml").replace("REQUESTS", &requests.to_string())
 }
@@ -165,11 +165,11 @@ impl Cluster {
         let arguments = self.files.path("arguments");
         eventually("the arguments of Envoy", || arguments.exists());
         let arguments = fs::read_to_string(arguments).unwrap();
-        // The bootstrap has many lines, all other arguments have one.
+        // The bootstrap has many lines, each other argument has one.
         let (before, rest) = arguments.split_once("--config-yaml\n").unwrap();
         let (bootstrap, after) = rest.split_once("\n--").unwrap();
         let after = format!("--{after}");
-        // Those after a separator are for the gateway alone.
+        // Arguments after a separator are for the gateway alone.
         let after = after.lines().take_while(|word| *word != "--");
         let mut command = self.node.command("chroot");
         command.arg(self.files.path("root")).arg(envoy_binary().unwrap());
@@ -179,7 +179,7 @@ impl Cluster {
         self.envoy = Some(Killed(command.spawn().unwrap()));
     }
 
-    /// The status codes of so many requests of one user, 0 for none.
+    /// The status codes of this many requests of one user, 0 for no response.
     fn statuses(&self, user: &str, count: usize) -> Vec<u16> {
         let user = user.to_owned();
         self.node.block_on(async move {
@@ -191,7 +191,7 @@ impl Cluster {
         })
     }
 
-    /// The limit in force, seen by a new user.
+    /// The limit in force, as a new user sees it.
     fn limit(&self) -> usize {
         static USERS: AtomicUsize = AtomicUsize::new(0);
         let user = format!("user-{}", USERS.fetch_add(1, Ordering::Relaxed));
@@ -212,7 +212,7 @@ impl Drop for Cluster {
     }
 }
 
-/// The status code of a request through Envoy, 0 for none.
+/// The status code of a request through Envoy, 0 for no response.
 async fn status(user: &str) -> u16 {
     let request = http::Request::get("/").header("x-user-id", user);
     let answer = http1::fetch(Ipv4Addr::LOCALHOST, LISTENER, request).await;
@@ -235,7 +235,7 @@ fn eventually(what: &str, holds: impl FnMut() -> bool) {
     eventually_within(Duration::from_secs(60), what, holds);
 }
 
-/// Requests of new users without a pause; each must be admitted.
+/// Requests of new users without a pause; each request must be admitted.
 struct Traffic {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<(usize, Vec<u16>)>,
@@ -263,7 +263,7 @@ impl Traffic {
         Self { is_over, thread }
     }
 
-    /// Ends it; returns the number of requests, and the statuses of those that failed.
+    /// Ends the requests; returns their number, and the statuses of failed requests.
     fn end(self) -> (usize, Vec<u16>) {
         self.is_over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
@@ -281,7 +281,7 @@ fn serve_a_gateway() {
     cluster.node.link(&pod_network);
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    // Not part of the deployment: reconnections are sooner.
+    // This is not part of the deployment: it makes reconnections earlier.
     let sooner =
         [("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "100ms"), ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "500ms")];
     let pod = Pod::start(&pod_network, &folder, &cluster.files.certs("envoy-rate-limit"), &hosts, &sooner);
@@ -301,14 +301,14 @@ fn serve_a_gateway() {
     cluster.files.write_resources(&resources(5));
     eventually("the changed policy", || cluster.limit() == 5);
 
-    // Without the gateway the rules stay; they follow it again when it is back.
+    // Without the gateway the rules stay; they follow the gateway again when it is back.
     cluster.gateway = None;
     assert_eq!(cluster.limit(), 5);
     cluster.files.write_resources(&resources(2));
     cluster.start_gateway();
     eventually("the policy of the restarted gateway", || cluster.limit() == 2);
 
-    // A new authority signs all certificates. Connections stay; those made from now on use the new ones.
+    // A new authority signs all certificates. Existing connections stay; new connections use the new certificates.
     cluster.files.make_certificates();
     eventually("the new certificate", || pod.log().contains("certificate reloaded"));
     cluster.gateway = None;

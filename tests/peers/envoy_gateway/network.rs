@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// A network namespace and a mount namespace, for as long as this value lives. Loopback is up.
+/// A network namespace and a mount namespace, which exist while this value exists. Loopback is up.
 pub struct Network(Killed);
 
 impl Network {
@@ -53,7 +53,7 @@ impl Network {
         assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Connects this namespace, as 10.89.0.1, with another, as 10.89.0.2.
+    /// Connects this namespace, as 10.89.0.1, with another namespace, as 10.89.0.2.
     pub fn link(&self, other: &Self) {
         let id = other.id().to_string();
         self.run(&["ip", "link", "add", "pod0", "type", "veth", "peer", "name", "eth0", "netns", &id]);

@@ -1,5 +1,5 @@
-//! The rate limit deployment of Envoy Gateway, without Kubernetes: its environment variables and no others, its command,
-//! user and paths, a read-only root, no capabilities.
+//! The rate limit deployment of Envoy Gateway, without Kubernetes: its environment variables and no others, its command, user and paths, a
+//! read-only root, no capabilities.
 
 use super::{Killed, network::Network};
 use crate::chroot::image;
@@ -57,7 +57,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Starts it, with `/certs` as given, and with further variables.
+    /// Starts the container, with `/certs` as given, and with further variables.
     pub fn start(
         network: &Network,
         folder: &TempDir,
@@ -68,7 +68,7 @@ impl Pod {
         let root = image(folder, "/bin/ratelimit");
         fs::create_dir(root.join("certs")).unwrap();
         fs::copy(hosts, root.join("etc/hosts")).unwrap();
-        // Without it glibc asks name servers first.
+        // Without this file, glibc asks name servers first.
         fs::write(root.join("etc/nsswitch.conf"), "hosts: files\n").unwrap();
         let log = folder.path().join("ratelimit.log");
         let variables = ENVIRONMENT.iter().chain(more);

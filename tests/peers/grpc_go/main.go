@@ -20,7 +20,7 @@ import (
 
 const method = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
 
-// encoded passes messages that are encoded already.
+// encoded passes messages that are already encoded.
 type encoded struct{}
 
 func (encoded) Name() string { return "proto" }

@@ -25,7 +25,7 @@ import (
 
 const deploy = "../../../deploy"
 
-// decode returns the kind of every document of a manifest, and fails on what the API does not know.
+// decode returns the kind of every document of a manifest, and fails on fields that the API does not know.
 func decode(t *testing.T, name, manifest string) []string {
 	t.Helper()
 	var kinds []string
@@ -63,7 +63,7 @@ func decode(t *testing.T, name, manifest string) []string {
 	return kinds
 }
 
-// checkDeployment holds what the API server would refuse, or the restricted Pod Security Standard.
+// checkDeployment reports what the API server, or the restricted Pod Security Standard, would refuse.
 func checkDeployment(t *testing.T, name string, deployment *appsv1.Deployment) {
 	t.Helper()
 	pod := deployment.Spec.Template
@@ -268,7 +268,7 @@ func loadCompose(t *testing.T, file string, services int) {
 	}
 	for _, service := range project.Services {
 		for _, volume := range service.Volumes {
-			// An editor replaces the file: a mount of the file alone would keep the former one.
+			// An editor replaces the file: a mount of the file alone would keep the former file.
 			if rules := service.Environment["TIDEGATE_RULES"]; rules != nil && strings.Contains(volume.Source, "rules") {
 				if found, err := os.Stat(volume.Source); err != nil || !found.IsDir() || volume.Target != *rules {
 					t.Errorf("%s mounts %s at %s, which is not the directory of its rules", service.Name, volume.Source, volume.Target)

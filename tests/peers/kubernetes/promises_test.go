@@ -1,4 +1,4 @@
-// What the manifests of deploy/ promise beyond being valid.
+// Promises of the manifests of deploy/ beyond being valid.
 package kubernetes
 
 import (
@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// find decodes the one document of a kind and a name.
+// find decodes the only document of a kind and a name.
 func find[Object any](t *testing.T, manifest, kind, name string) Object {
 	t.Helper()
 	for _, document := range strings.Split(manifest, "\n---\n") {
@@ -38,7 +38,7 @@ func find[Object any](t *testing.T, manifest, kind, name string) Object {
 	panic("unreachable")
 }
 
-// overlay makes a kustomization over a copy of kubernetes/standalone, and returns its folder and that of the copy.
+// overlay makes a kustomization over a copy of kubernetes/standalone, and returns its folder and the folder of the copy.
 func overlay(t *testing.T, kustomization string) (string, string) {
 	t.Helper()
 	root := t.TempDir()
@@ -68,7 +68,7 @@ func template(t *testing.T, manifest, name string) string {
 	return string(text)
 }
 
-// The server takes over changed rules by itself. A new pod would begin with an empty volume of counters.
+// The server applies changed rules by itself. A new pod would begin with an empty volume of counters.
 func TestARuleChangeKeepsThePodOfTheChart(t *testing.T) {
 	before := render(t, map[string]any{})
 	after := render(t, map[string]any{"rules": map[string]any{"rules.yaml": otherRules}})
@@ -95,7 +95,7 @@ func TestARuleChangeKeepsThePodOfTheKustomization(t *testing.T) {
 	}
 }
 
-// In a namespace with other pods, nothing of the kustomization concerns them or the namespace itself.
+// In a namespace with other pods, the kustomization affects neither these pods nor the namespace itself.
 func TestTheKustomizationConcernsItsOwnPodsOnly(t *testing.T) {
 	top, _ := overlay(t, "namespace: production\n")
 	text := kustomizeIn(t, top)

@@ -72,7 +72,7 @@ func TestTheFirstLineOfAnInstallStatesWhoMayConnect(t *testing.T) {
 	}
 }
 
-// The label is in every page that states how to admit fewer.
+// The label is in every page that states how to admit fewer pods.
 func TestThePagesStateWhoMayConnect(t *testing.T) {
 	for file, expected := range map[string]string{
 		"../../../deploy/kubernetes/README.md":                      "Every pod of the cluster may",
@@ -107,7 +107,7 @@ func TestAMisspeltValueIsAnError(t *testing.T) {
 	}
 }
 
-// keys returns the paths of all values that are named one by one, without those of free maps.
+// keys returns the paths of all values that are named one by one, without the paths in free maps.
 func keys(prefix string, values map[string]any, schema map[string]any, found map[string]bool) {
 	properties, _ := schema["properties"].(map[string]any)
 	for name, value := range values {

@@ -1,4 +1,5 @@
-//! Limitador's command line, as its own `--help` has it: each flag and storage is known here too, and docs/migrate.md has its effect.
+//! Limitador's command line, as its own `--help` prints it: Tidegate knows each flag and storage too, and docs/migrate.md describes its
+//! effect.
 
 use crate::limitador::{process, tidegate};
 use std::{collections::BTreeSet, path::Path, process::Command};

@@ -4,20 +4,20 @@ use crate::limitador::process::{Answer, Call, Way};
 use serde_json::Value;
 use std::{collections::BTreeMap, fmt};
 
-/// Seconds by which times may differ: both servers have whole ones, of two moments, and round them to other sides.
+/// Seconds by which times may differ: both servers report whole seconds, of two moments, and round them in opposite directions.
 const SECONDS: u64 = 2;
 
-/// What was compared, and how often.
+/// The compared answers, and their numbers.
 #[derive(Default)]
 pub struct Tally {
-    /// Per way: admitted and denied by both.
+    /// By way of calling: answers admitted and denied by both.
     equal: BTreeMap<Way, [u32; 2]>,
     headers: u32,
     counters: u32,
 }
 
 impl Tally {
-    /// The difference, if it is one that is not documented.
+    /// The difference, unless it is documented.
     pub fn compare(&mut self, call: &Call, there: &Answer, here: &Answer) -> Result<(), String> {
         let (is_denied, theirs, ours) = match (there, here) {
             (Answer::Admitted(theirs), Answer::Admitted(ours)) => (false, theirs, ours),
@@ -32,12 +32,12 @@ impl Tally {
         for (name, theirs) in theirs {
             let ours = &ours[name];
             let is_equal = match name.as_str() {
-                // Documented: limits with equally few hits left are in no order there, so that any of them is the first.
+                // Documented: limits with equally few hits left have no order there, so any of them may come first.
                 "x-ratelimit-limit" => sorted_limits(theirs) == sorted_limits(ours),
                 "x-ratelimit-reset" if !is_first_equal => true,
                 // Documented: rounded down there, and 0 for a new counter without variables.
                 "x-ratelimit-reset" => theirs == "0" || is_near(theirs, ours),
-                // Documented: 0 there, and here the hits that would be admitted.
+                // Documented: 0 there; here the hits that would be admitted.
                 "x-ratelimit-remaining" if is_denied => true,
                 _ => theirs == ours,
             };
@@ -59,7 +59,7 @@ impl Tally {
         if sorted(&there[0]) != sorted(&here[0]) {
             return Err("the limits differ".to_owned());
         }
-        // Documented: of counters with variables only fingerprints are kept here.
+        // Documented: for counters with variables, only fingerprints are kept here.
         let theirs =
             there[1].iter().filter(|counter| counter["limit"]["variables"] == Value::Array(Vec::new()));
         let theirs: BTreeMap<String, u64> = theirs.map(counter).collect();
@@ -90,20 +90,20 @@ impl fmt::Display for Tally {
     }
 }
 
-/// The limit that the other headers are about, with its window.
+/// The limit that the other headers describe, with its window.
 fn first_limit(headers: &BTreeMap<String, String>) -> Option<&str> {
     let limits = headers.get("x-ratelimit-limit")?;
     limits.split(", ").nth(1)
 }
 
-/// The limits after the number of the first.
+/// The limits after the number of the first limit.
 fn sorted_limits(header: &str) -> Vec<&str> {
     let mut limits: Vec<&str> = header.split(", ").skip(1).collect();
     limits.sort_unstable();
     limits
 }
 
-/// The fields that both have; lists are sets there.
+/// The fields that both servers have; lists are sets there.
 fn of_limit(limit: &Value) -> Value {
     let mut limit = limit.clone();
     for list in ["conditions", "variables"] {
@@ -115,7 +115,7 @@ fn of_limit(limit: &Value) -> Value {
     limit
 }
 
-/// The limit of a counter, and what remains; counters beyond their limit are near 2^64 there.
+/// The limit of a counter, and the remaining hits; counters beyond their limit are near 2^64 there.
 fn counter(counter: &Value) -> (String, u64) {
     let remaining = counter["remaining"].as_u64().unwrap_or(0);
     (of_limit(&counter["limit"]).to_string(), if remaining > u64::MAX / 2 { 0 } else { remaining })

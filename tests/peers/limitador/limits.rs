@@ -1,4 +1,4 @@
-//! Random limits of a namespace, as a file of limits has them.
+//! Random limits of a namespace, in the form of a file of limits.
 
 use crate::rng::Rng;
 use std::{collections::BTreeSet, fmt::Write};
@@ -20,7 +20,7 @@ struct Limit {
 /// Keys that requests have.
 pub const KEYS: [&str; 4] = ["method", "path", "user", "plan"];
 
-/// Values of them; each key has any.
+/// Values of these keys; each key may have any of them.
 pub const VALUES: [&str; 6] = ["GET", "POST", "/api/v1", "/img", "ann", "7"];
 
 /// Windows that do not end while the test runs.
@@ -30,7 +30,7 @@ impl Domain {
     pub fn random(rng: &mut Rng, number: u64) -> Self {
         let name = format!("n{number}");
         let mut limits: Vec<Limit> = (0..rng.between(1, 5)).map(|_| Limit::random(rng)).collect();
-        // Two with equal seconds, conditions and variables are an error here, and one limit there.
+        // Two limits with equal seconds, conditions and variables are an error here, and one limit there.
         let mut known = BTreeSet::new();
         limits.retain(|limit| {
             let sorted = |texts: &[String]| texts.iter().cloned().collect::<BTreeSet<_>>();
@@ -78,8 +78,8 @@ fn entry(rng: &mut Rng) -> String {
     format!("descriptors[0].{}", rng.pick(&KEYS))
 }
 
-/// A condition: half of them can be decided by entries alone, the rest has to be evaluated. Functions are of entries that are there: a
-/// call that needs another one fails there, and counts nothing.
+/// A condition. Entries alone can decide half of the conditions; the rest has to be evaluated. Functions use only entries that are there: a
+/// call that lacks an entry fails there, and counts nothing.
 fn condition(rng: &mut Rng) -> String {
     let (one, value) = (entry(rng), rng.pick(&VALUES));
     let (other, key) = (entry(rng), rng.pick(&KEYS));

@@ -1,7 +1,7 @@
-//! Decisions, headers and counters compared with those of limitador-server, of Kuadrant: the same program name, arguments, file of limits and
+//! Compares decisions, headers and counters with those of Kuadrant's limitador-server: the same program name, arguments, file of limits and
 //! requests, with counters in memory.
 //!
-//! Files and requests are random, by seed. A difference is one that `docs/migrate.md` names, or it fails the test.
+//! Files and requests are random, by seed. The test fails at a difference that `docs/migrate.md` does not name.
 
 mod command_line;
 mod comparison;
@@ -32,7 +32,7 @@ tests_with!(
 /// Domains, each with its own limits.
 const DOMAINS: u64 = 200;
 
-/// Calls to each of them.
+/// Calls to each domain.
 const CALLS: usize = 100;
 
 /// Whether `limitador-server` is at `TIDEGATE_LIMITADOR`, or on the PATH.

@@ -41,7 +41,7 @@ pub struct LimitadorServer {
 pub struct Call {
     pub way: Way,
     pub namespace: String,
-    /// Of each descriptor; calls by HTTP have the first.
+    /// The entries of each descriptor; calls by HTTP have only the first descriptor.
     pub entries: Vec<BTreeMap<&'static str, &'static str>>,
     pub hits: u32,
 }
@@ -56,7 +56,7 @@ pub enum Way {
     HttpCheckAndReport,
 }
 
-/// An answer, whatever the way.
+/// An answer, whichever way the call was made.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Answer {
     Admitted(BTreeMap<String, String>),

@@ -1,5 +1,5 @@
-//! Behaviours that users of Limitador rely on, one after the other: of its limiter, of each service, and of the files that its sandbox and
-//! the Kuadrant operator write. Each call has one verdict, from both servers, with the same headers, counters and metrics.
+//! Behaviours that users of Limitador rely on, one after another: behaviours of its limiter, of each service, and of the files that its
+//! sandbox and the Kuadrant operator write. Each call has one verdict, from both servers, with the same headers, counters and metrics.
 
 use crate::limitador::{
     comparison::Tally,
@@ -15,9 +15,9 @@ use std::{collections::BTreeMap, fs, future::Future, io::Write as _, path::Path,
 
 /// Limits of a namespace, and calls to it with their verdicts.
 struct Scenario {
-    /// The namespace, too.
+    /// The name of the scenario and of the namespace.
     name: &'static str,
-    /// The keys of each limit but the namespace, as the items of a list in YAML.
+    /// The keys of each limit except the namespace, as the items of a list in YAML.
     limits: &'static [&'static str],
     calls: &'static [(Way, &'static str, u32, bool)],
 }
@@ -48,7 +48,7 @@ const SCENARIOS: &[Scenario] = &[
             (Limit, "method=GET user=ann", 1, ADMITTED),
             (Limit, "method=GET user=ann", 1, DENIED),
             (Limit, "method=GET user=7", 1, ADMITTED),
-            // Other entries are no part of the counter, in any order.
+            // Other entries are not part of the counter, in any order.
             (Limit, "plan=free method=GET user=7", 1, ADMITTED),
             (Limit, "user=7 path=/img method=GET", 2, DENIED),
             (Limit, "user=7 path=/img method=GET", 1, ADMITTED),
@@ -62,7 +62,7 @@ const SCENARIOS: &[Scenario] = &[
         calls: &[
             (Limit, "method=POST path=/api/v1 user=ann", 1, ADMITTED),
             (Limit, "method=GET path=/img user=ann", 1, ADMITTED),
-            // Without a value for its variable it does not apply.
+            // A limit does not apply if its variable has no value.
             (Limit, "method=GET path=/api/v1", 1, ADMITTED),
             (Limit, "method=GET path=/api/v1 user=ann", 1, DENIED),
         ],
@@ -158,7 +158,7 @@ const SCENARIOS: &[Scenario] = &[
             (HttpReport, "user=7", 1, ADMITTED),
         ],
     },
-    // As its sandbox has them: methods and paths, of which one path has a limit of its own.
+    // Limits of the sandbox: methods and paths, and one path with a limit of its own.
     Scenario {
         name: "sandbox",
         limits: &[
@@ -175,7 +175,7 @@ const SCENARIOS: &[Scenario] = &[
             (Limit, "method=POST path=/", 1, DENIED),
         ],
     },
-    // As the Kuadrant operator writes those of a RateLimitPolicy.
+    // Limits that the Kuadrant operator writes for a RateLimitPolicy.
     Scenario {
         name: "default/toystore",
         limits: &[
@@ -192,7 +192,7 @@ const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// An item of a file of limits. Limitador refuses one without either list.
+/// An item of a file of limits. Limitador refuses an item without either list.
 fn limit_of(namespace: &str, limit: &str) -> String {
     let missing = ["conditions", "variables"]
         .map(|list| if limit.contains(list) { String::new() } else { format!(", {list}: []") });
@@ -254,8 +254,8 @@ pub(super) async fn each_scenario_has_the_same_verdicts_counters_and_metrics() {
     println!("{} scenarios; {tally}", SCENARIOS.len());
 }
 
-/// A file that changes while the servers run: limits that stay keep their counters, under another `max_value` too, and those that are
-/// gone limit no more. An ended window leaves no counter.
+/// A file that changes while the servers run: limits that stay keep their counters, also under another `max_value`, and limits that are
+/// gone limit no more. A window that has ended leaves no counter.
 pub(super) async fn a_changed_file_keeps_the_counters_of_limits_that_stay() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("limits.yaml");
@@ -281,14 +281,14 @@ pub(super) async fn a_changed_file_keeps_the_counters_of_limits_that_stay() {
         until("the window of c has ended", || async { server.pages("c").await[1].is_empty() }).await;
         assert!(matches!(server.answer(&call("c", 1)).await, Answer::Admitted(_)));
     }
-    // Written over in one call, with spaces up to the former length: of a file that is empty for a moment no limit stays, and Limitador
-    // does not follow a file that is moved to its place.
+    // Overwritten in one call, with spaces up to the former length: if the file were empty for a moment, no limit would stay, and Limitador
+    // does not follow a file that is moved into its place.
     let next = text(4, &limit_of("new", "max_value: 0, seconds: 60"));
     let length = text(3, &gone).len();
     assert!(next.len() <= length);
     let opened = fs::File::options().write(true).open(&file).expect("a file");
     (&opened).write_all(format!("{next:<length$}").as_bytes()).expect("written");
-    // Read again here once its writer has closed it.
+    // The file is read again here once its writer has closed it.
     drop(opened);
     for server in [&there, &here] {
         until("the new limits apply", || async { server.pages("new").await[0].len() == 1 }).await;

@@ -12,7 +12,7 @@ use tidegate::api::pb::{
 };
 use tonic::Status;
 
-/// Seconds by which durations may differ: both servers report whole ones, of two moments.
+/// Seconds by which durations may differ: both servers report whole seconds, of two moments.
 const SECONDS: i64 = 1;
 
 /// A difference that `docs/rules-reference.md` names.
@@ -35,7 +35,7 @@ impl fmt::Display for Documented {
 
 type Answer = Result<RateLimitResponse, Status>;
 
-/// The differences between two responses: those that are documented, or a description of another one.
+/// The differences between two responses: the documented differences, or a description of another difference.
 pub fn compare(
     reference: &Answer,
     ours: &Answer,
@@ -104,7 +104,7 @@ fn with_quotas_that_deny(reference: &mut RateLimitResponse, ours: &RateLimitResp
         }
     }
     if quotas > 0 {
-        // The overall code may differ in this one direction only.
+        // The overall code may differ in this direction only.
         if reference.overall_code() == Code::Ok && ours.overall_code() == Code::OverLimit {
             reference.set_overall_code(Code::OverLimit);
         }

@@ -6,7 +6,7 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Metrics that are compared. Those of the process and of Redis are not.
+/// Metrics that are compared. Metrics of the process and of Redis are not.
 const NAMES: [&str; 9] = [
     "ratelimit_service_rate_limit_total_hits",
     "ratelimit_service_rate_limit_over_limit",
@@ -22,9 +22,9 @@ const NAMES: [&str; 9] = [
 /// Samples by name and labels.
 pub type Samples = BTreeMap<String, u64>;
 
-/// The samples of a page that are compared, but those of other methods and those of zero, which the reference server omits.
+/// The samples of a page that are compared, except samples of other methods, and samples of zero, which the reference server omits.
 pub async fn samples(port: u16) -> Samples {
-    // Version 1.0, so that the page is sent in one piece.
+    // HTTP 1.0, so that the page is sent in one piece.
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("it listens");
     stream.write_all(b"GET /metrics HTTP/1.0\r\nhost: test\r\n\r\n").await.expect("it reads");
     let mut page = String::new();
@@ -39,8 +39,8 @@ pub async fn samples(port: u16) -> Samples {
     page.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect()
 }
 
-/// The number of samples of the reference server, and those that differ from ours. It writes counters one after another, from
-/// time to time: this waits until it has counted all calls and nothing differs, for a few seconds.
+/// The number of samples of the reference server, and the samples that differ from ours. That server writes counters one after another,
+/// from time to time. So this waits for a few seconds, until it has counted all calls and nothing differs.
 pub async fn compare_with(port: u16, calls: u64, ours: &Samples) -> (usize, Vec<String>) {
     let mut different = Vec::new();
     for _ in 0..100 {

@@ -1,7 +1,7 @@
-//! Decisions, refusals and metrics compared with those of the reference server, envoyproxy/ratelimit, on a real store.
+//! Compares decisions, refusals and metrics with those of the reference server, envoyproxy/ratelimit, on a real store.
 //!
-//! Both servers have the same rules and the same environment variables, and get the same requests, one after another.
-//! Rules and requests are random, by seed. A difference is one that `docs/rules-reference.md` names, or it fails the test.
+//! Both servers have the same rules and the same environment variables, and get the same requests, one after another. Rules and requests
+//! are random, by seed. The test fails at a difference that `docs/rules-reference.md` does not name.
 
 mod comparison;
 mod metrics;

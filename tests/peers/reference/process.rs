@@ -19,7 +19,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/reference")
 }
 
-/// Another build of the server than that of `go.mod`.
+/// A build of the server other than that of `go.mod`.
 fn other_build() -> Option<PathBuf> {
     env::var_os("TIDEGATE_REFERENCE_SERVER").map(PathBuf::from)
 }
@@ -55,7 +55,7 @@ pub struct ReferenceServer {
 }
 
 impl ReferenceServer {
-    /// Starts it with the rule files of a folder and with these variables. Returns none if it ends at once.
+    /// Starts it with the rule files of a folder and with these variables.
     pub async fn start(rules: &Path, variables: &[(&str, &str)]) -> Self {
         let (store, folder) = (RedisServer::start(), tempfile::tempdir().expect("a temporary folder"));
         let log = fs::File::create(folder.path().join("log")).expect("a log file");

@@ -13,7 +13,7 @@ use tidegate::api::pb::{
 const KEYS: [&str; 6] = ["a", "b", "a_b", "k", "wa", "w"];
 const VALUES: [&str; 8] = ["", "b", "x", "x_y", "xy", "xaby", "10.0.0.1", "c"];
 
-/// A request to the domain of a rule file, or rarely a malformed one.
+/// A request to the domain of a rule file, or rarely a malformed request.
 pub fn request(rng: &mut Rng, rules: &Value, units: &[i32]) -> RateLimitRequest {
     let mut domain = rules["domain"].as_str().expect("a domain").to_owned();
     if rng.once_in(40) {
@@ -22,7 +22,7 @@ pub fn request(rng: &mut Rng, rules: &Value, units: &[i32]) -> RateLimitRequest 
     let mut descriptors: Vec<RateLimitDescriptor> = Vec::new();
     let count = if rng.once_in(50) { rng.pick(&[0, 101]) } else { rng.between(1, 4) };
     for _ in 0..count {
-        // The same counter twice is where decisions one after another differ from those by the sum.
+        // If a counter occurs twice, decisions one after another differ from decisions by the sum.
         let again = (!descriptors.is_empty() && rng.once_in(3)).then(|| rng.pick(&descriptors).entries);
         descriptors.push(descriptor(rng, rules, units, again));
     }
@@ -39,11 +39,11 @@ fn descriptor(rng: &mut Rng, rules: &Value, units: &[i32], again: Option<Vec<Ent
     RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits: rng.once_in(20) }
 }
 
-/// The entries on a path through the rules, or others.
+/// The entries on a path through the rules, or other entries.
 fn entries(rng: &mut Rng, rules: &Value) -> Vec<Entry> {
     let entry = |key: &str, value: &str| Entry { key: key.into(), value: value.into() };
     if rng.once_in(60) {
-        // Beyond Tidegate's own bounds, or malformed by them.
+        // Entries beyond Tidegate's own bounds, or malformed by them.
         return match rng.below(4) {
             0 => Vec::new(),
             1 => vec![entry("", "x")],

@@ -28,7 +28,7 @@ pub fn file(rng: &mut Rng, domain: &str, grammar: Grammar, units: &[&str]) -> Va
     json!({ "domain": domain, "descriptors": level(rng, grammar, units, DEPTH_MAX) })
 }
 
-/// Whether a rule of the file has metrics by value, of which the reference server drops the metadata.
+/// Whether a rule of the file has metrics by value. The reference server drops the metadata of such rules.
 pub fn has_metrics_by_value(file: &Value) -> bool {
     let text = file.to_string();
     text.contains("detailed_metric") || text.contains("value_to_metric")
@@ -90,7 +90,7 @@ fn limit(rng: &mut Rng, units: &[&str]) -> Value {
         limit.insert("unlimited".into(), true.into());
     } else {
         limit.insert("unit".into(), rng.pick(units).into());
-        // Our counters end at `u32::MAX`, so that no limit of that number is exceeded; docs/rules-reference.md states it.
+        // Tidegate's counters end at `u32::MAX`, so a limit of that number is never exceeded; docs/rules-reference.md states that.
         limit.insert("requests_per_unit".into(), rng.pick(&[0, 1, 2, 3, 5, 5, 10, u32::MAX - 1]).into());
     }
     let own = rng.once_in(3).then(|| rng.pick(&NAMES));

@@ -27,9 +27,9 @@ tests_with! {
 
 /// Rule files of one run, each with its own seed; `TIDEGATE_REFERENCE_SEEDS` sets another number.
 const SEEDS: u64 = 20;
-/// Requests to each file.
+/// Requests for each file.
 const REQUESTS: u64 = 40;
-/// Time for which windows must not end.
+/// Time within which no window may end.
 const RUN_SECS: u64 = 20;
 
 /// Names, seconds and numbers of the units.
@@ -43,12 +43,12 @@ const UNITS: [(&str, u64, i32); 7] = [
     ("year", 31_536_000, 6),
 ];
 
-/// Units whose windows do not end soon, and no two of which began at one moment: those share counters in the reference server.
+/// Units whose windows do not end soon, and no two of which began at one moment: such units share counters in the reference server.
 fn units(now: u64) -> Vec<(&'static str, i32)> {
     let start = |seconds: u64| now - now % seconds;
     let mut starts = Vec::new();
     let mut units = Vec::new();
-    // The longest first: it keeps its start for the longest time.
+    // The longest unit is first, since it keeps its start for the longest time.
     for (name, seconds, number) in UNITS.into_iter().rev() {
         let left = seconds - now % seconds;
         if left > RUN_SECS && !starts.contains(&start(seconds)) {
@@ -71,7 +71,7 @@ struct Pair {
     grammar: Grammar,
     files: Vec<Value>,
     units: Vec<i32>,
-    /// Of the reference server's metrics.
+    /// The port of the reference server's metrics.
     metrics_port: u16,
     _folder: TempDir,
 }
@@ -119,7 +119,7 @@ impl Pair {
     }
 }
 
-/// The grammar that this version of the reference server has.
+/// The grammar of this version of the reference server.
 async fn grammar() -> Grammar {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("config");
@@ -147,7 +147,7 @@ async fn compare_decisions(name: &str, variables: &[(&str, &str)]) {
     'files: for (seed, file) in pair.files.iter().enumerate() {
         let mut rng = Rng::of_seed(1_000_000 + seed as u64);
         for number in 0..REQUESTS {
-            // A window that ends is no difference.
+            // If a window may have ended, differences do not count.
             if now() - begin > RUN_SECS - 2 {
                 break 'files;
             }
@@ -164,7 +164,7 @@ async fn compare_decisions(name: &str, variables: &[(&str, &str)]) {
                     let request = request.chars().take(2000).collect::<String>();
                     undocumented
                         .push(format!("seed {seed}, request {number}: {difference}\n  {request}\n  {file}"));
-                    // Later responses differ too, as counters do.
+                    // Later responses would differ too, as counters do.
                     break;
                 }
             }

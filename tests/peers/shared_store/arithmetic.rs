@@ -1,4 +1,4 @@
-//! The script in a real store against the algorithms here: the same requests at the same times have the same decisions.
+//! Compares the script in a real store with the algorithms here: the same requests at the same times have the same decisions.
 
 use super::{
     RedisServer,
@@ -41,11 +41,11 @@ const BACK_MAX: u64 = 900;
 /// The lines of a script that read the clock.
 const READS_CLOCK: &str = "local time = redis.call('TIME')\nlocal now = time[1] * 1000000 + time[2]\n";
 
-/// The lines of a script that set the time that keys outlive their counters.
+/// The lines of a script that set how long keys outlive their counters.
 const SETS_SLACK: &str = "local SLACK_MS = 1000\n";
 
 /// The text of a script that reads the time in microseconds from its last argument, and whose keys outlive their counters by an hour of the
-/// store's clock, which is another one.
+/// store's clock, which is a different clock.
 pub(super) fn with_argument_clock(script: Script) -> String {
     let text = script.text();
     let has_lines = text.contains(READS_CLOCK) && (script == Script::Reset || text.contains(SETS_SLACK));
@@ -54,7 +54,7 @@ pub(super) fn with_argument_clock(script: Script) -> String {
     with_clock.replace(SETS_SLACK, "local SLACK_MS = 3600000\n")
 }
 
-/// The script in a store, at times of the test's choice.
+/// The script in a store, at times that the test chooses.
 pub(super) struct Store {
     connection: redis::Connection,
     digests: [String; Script::ALL.len()],
@@ -100,7 +100,7 @@ impl Store {
         self.replies(requests, now).into_iter().map(decided).collect()
     }
 
-    /// The same, none for a request with a damaged counter.
+    /// The same; none for a request with a damaged counter.
     fn replies(&mut self, requests: &[EncodedRequest], now: Timestamp) -> Vec<Option<Verdict>> {
         let mut batch = Batch::default();
         requests.iter().for_each(|request| batch.push(request));
@@ -134,7 +134,7 @@ impl Store {
         call.arg(now.as_nanos() / 1_000).query(&mut self.connection).expect("the script runs")
     }
 
-    /// Renews what the tickets of a request name; returns whether all of it is held.
+    /// Renews the slots and reservations that the tickets of a request name; returns whether all of them are held.
     pub(super) fn renew(&mut self, owned: &OwnedPinned<'_>, wanted: &Request<'_>, now: Timestamp) -> bool {
         let mut named = owned.change_named(wanted, now);
         let renew = |renewal: &StoredRenewal| {
@@ -189,7 +189,7 @@ fn one(key: &'static str, hits: u64) -> Request<'static> {
     request
 }
 
-/// Two thousand runs: 24 KB in the store.
+/// Two thousand runs of hits: 24 KB in the store.
 async fn a_long_log_has_the_same_decisions_and_short_replies() {
     let server = RedisServer::start();
     for always in ["", ", charge: always"] {
@@ -203,7 +203,7 @@ async fn a_long_log_has_the_same_decisions_and_short_replies() {
         let mut now = 1_700_006_400_000_000_u64;
         for step in 0..2_400_u64 {
             now += 1 + random.below(1_000);
-            // Then it is full, and drains in part.
+            // Then the log is full, and drains in part.
             if step == 2_200 {
                 now += 3_599_000_000;
             }
@@ -266,7 +266,7 @@ async fn a_state_far_ahead_denies_for_a_window_at_most() {
     }
 }
 
-/// What is charged though it does not fit is beyond the size of a bucket too, and is not taken for the hits of another clock.
+/// Hits that are charged although they do not fit may exceed the size of a bucket too, and are not mistaken for hits of another clock.
 async fn a_bucket_keeps_hits_that_were_charged_beyond_its_size() {
     let server = RedisServer::start();
     let rules = "domain: d\ndescriptors:\n- {key: k, rate_limit: {per: 10s, requests_per_unit: 10, \
@@ -284,7 +284,7 @@ async fn a_bucket_keeps_hits_that_were_charged_beyond_its_size() {
     assert_eq!(reset.as_secs(), 102, "111 hits, of which 102 have to drain");
 }
 
-/// A bucket that was larger lacks at most twice the size that it has now.
+/// A bucket that was larger lacks at most twice its present size.
 async fn a_bucket_that_was_larger_is_full_and_not_overfull_for_longer_than_two_of_its_sizes() {
     let server = RedisServer::start();
     for (name, from, to) in [
@@ -332,7 +332,7 @@ async fn a_damaged_counter_leaves_the_others_decided() {
         let key = format!("damaged:{high:016x}{low:016x}");
         let () = redis::cmd("SET").arg(key).arg(value).query(&mut server.connection()).expect("written");
         let codes: Vec<_> = store.replies(&encoded, now).into_iter().map(|it| it.map(|it| it.code)).collect();
-        // A value without the signature of any limit is that of an empty counter.
+        // A value without the signature of any limit counts as an empty counter.
         assert_eq!(codes[1], Some(Code::Ok), "{value:?}: {codes:?}");
         assert!(value[0] != 0 || codes[0].is_none(), "{value:?}: {codes:?}");
     }
@@ -359,7 +359,7 @@ async fn vectors_have_the_same_responses() {
     assert!(counts.scenarios >= 50, "{counts:?}");
 }
 
-/// Plays a scenario. At whole microseconds the responses are the expected ones; at other times, those of the algorithms at the
+/// Plays a scenario. At whole microseconds the responses are the expected responses; at other times, those of the algorithms at the
 /// microsecond before.
 fn play(server: &RedisServer, scenario: &Scenario, counts: &mut VectorCounts) {
     let (sources, options) = scenario.rule_sources(&scenario.rules);
@@ -401,7 +401,7 @@ fn play(server: &RedisServer, scenario: &Scenario, counts: &mut VectorCounts) {
     }
 }
 
-/// Requests of each kind; `TIDEGATE_SHARED_CASES` raises the number, `TIDEGATE_SHARED_SEED` chooses others.
+/// Requests of each kind; `TIDEGATE_SHARED_CASES` raises the number, `TIDEGATE_SHARED_SEED` chooses other requests.
 async fn random_requests_have_the_same_decisions() {
     let variable =
         |name: &str, default| env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
@@ -429,7 +429,7 @@ async fn random_requests_have_the_same_decisions() {
     }
 }
 
-/// Plays requests under random rules; returns how many were decided and denied.
+/// Plays requests under random rules; returns how many were decided and how many of them denied.
 fn play_world(server: &RedisServer, kind: usize, world: u64) -> (u64, u64) {
     let mut random = Random(world);
     let semantics = match KINDS[kind].1 {
@@ -439,7 +439,7 @@ fn play_world(server: &RedisServer, kind: usize, world: u64) -> (u64, u64) {
     let options = LoadOptions { semantics, ..LoadOptions::default() };
     let (mut text, mut window, mut shortest) = rules(&mut random, kind);
     let Some(limiter) = limiter(&[Source::file("random.yaml", text.clone())], &options) else {
-        // A bucket that does not drain in time.
+        // The bucket does not drain in time.
         return (0, 0);
     };
     let stop_counting = KINDS[kind].0 == COUNTING_STOPS;
@@ -457,7 +457,7 @@ fn play_world(server: &RedisServer, kind: usize, world: u64) -> (u64, u64) {
                 (text, window, shortest) = (next, of_rules, of_shortest);
             }
         }
-        // By less than the shortest window: a state that is further ahead is dated now by the store alone.
+        // The clock goes back by less than the shortest window: if a state is further ahead, the store alone dates it at the present.
         let back_max = BACK_MAX.min(shortest);
         now = later(&mut random, now, window, back_max).max(latest - back_max);
         latest = latest.max(now);
@@ -465,7 +465,7 @@ fn play_world(server: &RedisServer, kind: usize, world: u64) -> (u64, u64) {
         let batch = if random.one_in(3) { 1 + random.below(8) } else { 1 };
         let mut sketches: Vec<_> = (0..batch).map(|_| sketch(&mut random, has_few_hits)).collect();
         if semantics == tidegate_core::rules::Semantics::Reference {
-            // Charged one after another there, and with their sum here; docs/rules-reference.md states it.
+            // With these semantics the limiter charges one after another, and the script the sum; docs/rules-reference.md states that.
             sketches.iter_mut().for_each(one_charge_per_counter);
         }
         let requests: Vec<_> = sketches.iter().map(request).collect();

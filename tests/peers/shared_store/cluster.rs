@@ -19,7 +19,7 @@ tests_with! {
     a_node_of_a_cluster_and_a_single_store_are_refused_under_the_scheme_of_the_other,
 }
 
-/// Keys, which are in groups of their own.
+/// Keys, which are in different groups.
 pub(super) const KEYS: usize = 24;
 
 pub(super) const ONE_LIMIT: &str =
@@ -36,7 +36,7 @@ impl World {
         let cluster = RedisCluster::start(has_replicas);
         let rules = rules_file(rules);
         let url = cluster.url();
-        // A loaded machine keeps this time limit.
+        // A loaded machine keeps within this time limit.
         let args = ["--counters", &url, "--on-store-failure", "deny", "--counters-timeout", "1s"];
         let args = [&args[..], &["--http-listen", "127.0.0.1:0"]].concat();
         let servers = (0..servers).map(|_| Server::with_rules(rules.path(), &args)).collect();
@@ -78,7 +78,7 @@ descriptors:
 const SEVERAL_KEYS: [&str; 9] =
     ["window", "log", "fixed", "precise", "refilled", "two", "shadow", "quota", "always"];
 
-/// A request as data: key, value, hits. No hits are a peek.
+/// A request as data: key, value, hits. Zero hits are a peek.
 type Sketch = Vec<(&'static str, &'static str, u64)>;
 
 fn request(sketch: &Sketch) -> Request<'static> {
@@ -99,8 +99,8 @@ fn descriptors(sketch: &Sketch) -> Vec<RateLimitDescriptor> {
     sketch.iter().map(with_hits).collect()
 }
 
-/// Random requests over counters of several slots have the decisions of a limiter that has all counters, and once what a denied
-/// request has charged is taken back, it has consumed nothing. `TIDEGATE_CLUSTER_REQUESTS` raises the number.
+/// Random requests over counters of several slots have the decisions of a limiter with all counters. Once the hits that a denied request
+/// has charged are taken back, it has consumed nothing. `TIDEGATE_CLUSTER_REQUESTS` raises the number.
 async fn denied_requests_over_several_slots_consume_nothing() {
     let requests =
         std::env::var("TIDEGATE_CLUSTER_REQUESTS").ok().and_then(|text| text.parse().ok()).unwrap_or(250);
@@ -123,7 +123,7 @@ async fn denied_requests_over_several_slots_consume_nothing() {
         let code = if expected == tidegate_core::limit::Code::Ok { Code::Ok } else { Code::OverLimit };
         assert_eq!(response.overall_code(), code, "{}", history.join("\n"));
         denied += u32::from(code == Code::OverLimit);
-        // All counters are those of the model, as soon as everything is taken back.
+        // All counters equal the model's as soon as everything is taken back.
         let peeks: Sketch = sketch.iter().map(|&(key, value, _)| (key, value, 0)).collect();
         let expected: Vec<u32> = model
             .pin()
@@ -176,7 +176,7 @@ async fn counters_sharded_by_an_entry_are_in_one_slot() {
         let response = client.should_rate_limit("d", descriptors).await.expect("a decision");
         *codes.entry(response.overall_code().as_str_name()).or_insert(0) += 1;
     }
-    // The fourth is denied by its route, the last by none: what the fourth would have taken of the user is left.
+    // The fourth request is denied by its route, the last by no limit: the user still has the hits that the fourth would have taken.
     assert_eq!(codes, BTreeMap::from([("OK", 5), ("OVER_LIMIT", 1)]));
     let keys = (0..3).flat_map(|node| world.cluster.keys(node));
     let counters: Vec<String> = keys.filter(|key| key.len() > 42 && key.contains('}')).collect();

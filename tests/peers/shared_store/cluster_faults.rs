@@ -1,4 +1,4 @@
-//! Faults of a cluster under load. Each prints a row of a table.
+//! Faults of a cluster under load. Each fault prints a row of a table.
 
 #![expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
 
@@ -100,7 +100,7 @@ async fn under_load(name: &str, has_replicas: bool, fault: impl AsyncFnOnce(&mut
     })
     .await;
     let recovery = began.elapsed();
-    // Each key reaches its limit, and goes beyond it if hits were lost.
+    // Each key reaches its limit, and exceeds it if hits were lost.
     tokio::time::sleep(Duration::from_millis(500)).await;
     is_stopped.store(true, Ordering::Relaxed);
     let mut results = Results::default();
@@ -134,7 +134,7 @@ async fn under_load(name: &str, has_replicas: bool, fault: impl AsyncFnOnce(&mut
     results
 }
 
-/// The slots of some keys in use, with the node that has them.
+/// The slots of some keys in use that this node has.
 fn slots_in_use(cluster: &RedisCluster, node: usize) -> Vec<u16> {
     let counters = cluster.keys(node).into_iter().filter(|key| key.len() > 42);
     let mut slots: Vec<u16> = counters.map(|key| cluster.slot(&key)).collect();
@@ -175,6 +175,6 @@ async fn a_primary_is_killed_under_load() {
         under_load("cluster: primary killed, replica promoted", true, async |world| world.cluster.kill(0))
             .await;
     assert!(results.failed > 0, "the slots of the primary were not decided for a while");
-    // Replication is asynchronous: one write of each server, and those in the buffer of the connection to the replica.
+    // Replication is asynchronous: it may lose one write of each server, and the writes in the buffer of the connection to the replica.
     assert!(results.over() <= 4, "{results:?}");
 }

@@ -1,4 +1,4 @@
-//! The ways to reach a store: TLS with client certificates, users and passwords, sockets, and the time limit by default.
+//! The ways to reach a store: TLS with client certificates, users and passwords, sockets, and the default time limit.
 
 #![expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
 
@@ -88,7 +88,7 @@ async fn a_store_with_tls_demands_the_certificate_of_the_server() {
     refused(&["--counters", &format!("redis://127.0.0.1:{port}")]);
 }
 
-/// `openssl req -x509` makes a certificate that is an authority by its extensions.
+/// `openssl req -x509` makes a certificate whose extensions make it an authority.
 async fn a_self_signed_certificate_of_the_store_is_accepted_as_an_authority() {
     let folder = tempfile::tempdir().expect("a folder");
     let [cert, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
@@ -114,12 +114,12 @@ async fn a_self_signed_certificate_of_the_store_is_accepted_as_an_authority() {
     let url = format!("rediss://127.0.0.1:{port}");
     let (accepted, _rules) = server(&["--counters", &url, "--counters-ca", text(&cert)]);
     assert_eq!(codes(&accepted, 3).await, [Code::Ok, Code::Ok, Code::OverLimit]);
-    // So is one that the machine trusts.
+    // An authority that the machine trusts is accepted too.
     let rules = rules_file(RULES);
     let args = ["--counters", &url, "--counters-timeout", "2s", "--on-store-failure", "deny"];
     let of_system = Server::with_variables(rules.path(), &args, &[("SSL_CERT_FILE", text(&cert))]);
     assert_eq!(codes(&of_system, 1).await, [Code::OverLimit]);
-    // Its name is verified all the same.
+    // The name is verified nevertheless.
     let by_name = format!("rediss://localhost:{port}");
     let error = refused(&["--counters", &by_name, "--counters-ca", text(&cert)]);
     assert!(error.contains("certificate"), "another name: {error}");
@@ -205,19 +205,19 @@ async fn a_slow_store_is_given_ten_milliseconds_by_default() {
     assert!(logged.contains("in 10 ms"), "{logged}");
 }
 
-/// 64 threads had 67 connections.
+/// 64 threads used to have 67 connections.
 async fn a_server_with_many_threads_has_few_connections_to_its_store() {
     let store = RedisServer::start();
     let socket = format!("unix:{}", store.socket().display());
     let (server, _rules) = server(&["--counters", &socket, "--threads", "32", "--lease", "auto"]);
-    // Each thread has one of these connections at least.
+    // Each thread gets at least one of these 64 connections.
     for caller in 0..64 {
         let mut client = server.client().await;
         client.hit("d", &[("k", &caller.to_string())]).await.expect("a decision");
     }
     let mut own = store.connection();
     let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut own).expect("a text");
-    // One for each worker, up to eight; those that keep the node and renew leases; and that of the test.
+    // One connection for each worker, up to eight; those that find the node and renew leases; and the test's own.
     let connections = clients.lines().count();
     assert!((2..=12).contains(&connections), "{connections}: {clients}");
 }

@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, fs, net::Ipv4Addr, path::Path};
 
 tests_with! { ENVOY, REDIS: three_servers_share_one_limit }
 
-/// The listener that fails closed, so that a request is let through only by a decision; the port of the config.
+/// The listener that fails closed, so that a request passes only by a decision; the port of the config.
 const FAIL_CLOSED: u16 = 10001;
 
 const RULES: &str = "
@@ -31,7 +31,7 @@ async fn three_servers_share_one_limit() {
     let store = RedisServer::start();
     let rules = rules_file(RULES);
     let url = store.url();
-    // The limit is exact as long as the store decides: a loaded machine may take longer than 10 ms.
+    // The limit is exact while the store decides: a loaded machine may take longer than 10 ms.
     let args = ["--counters", &url, "--on-store-failure", "deny", "--counters-timeout", "2s"];
     let args = [&args[..], &["--http-listen", "127.0.0.1:0"]].concat();
     let servers = [(); 3].map(|()| Server::with_rules(rules.path(), &args));

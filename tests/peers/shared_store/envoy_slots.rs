@@ -1,4 +1,5 @@
-//! Requests in flight behind a real Envoy with three servers and one store, as the back end counts them, while each of these is killed.
+//! Requests in flight behind a real Envoy with three servers and one store, as the back end counts them, while each of these processes is
+//! killed.
 
 #![expect(clippy::disallowed_methods, reason = "times how long slots are held after the last request")]
 
@@ -34,7 +35,7 @@ tests_with! {
 
 const MAX_HOLD: Duration = Duration::from_secs(2);
 
-/// The ports of the servers in the config, besides that of the first.
+/// The ports of further servers in the config, after the first.
 const FURTHER_SERVERS: [u16; 2] = [8082, 8083];
 
 fn port(server: &Server) -> u16 {
@@ -55,7 +56,7 @@ fn config() -> String {
     config.replace(&endpoint(8081), &[endpoint(8081), second, third].join(", "))
 }
 
-/// The store is killed with its data on disk. One that returns empty knows of no request in flight.
+/// The store is killed with its data on disk. A store that returns empty knows of no request in flight.
 async fn no_more_requests_are_in_flight_than_the_limit_while_envoy_a_server_and_the_store_are_killed() {
     let program = Program::all_with_two_workers().into_iter().next().expect("the test declares its peer");
     let (store_port, data) = (free_port(), tempfile::tempdir().expect("a folder"));
@@ -109,10 +110,10 @@ async fn no_more_requests_are_in_flight_than_the_limit_while_envoy_a_server_and_
     assert!(free_after < MAX_HOLD + Duration::from_millis(500), "free after {free_after:?}");
 }
 
-/// Envoy resets its requests, reports their ends, and closes its connections, all at once: 1 to 8 of 10 slots stayed held.
+/// Envoy resets its requests, reports their ends, and closes its connections, all at once: 1 to 8 of 10 slots used to stay held.
 ///
-/// It reports over connections that it has: of two requests behind three servers one stayed held in 6 of 6 runs, as the worker would have had to
-/// open a connection for its end.
+/// It reports over its existing connections: one slot of two requests behind three servers stayed held in 6 of 6 runs, since the worker
+/// would have had to open a connection for its end.
 async fn no_slot_of_an_envoy_that_is_terminated_stays_held() {
     let program = Program::all_with_two_workers().into_iter().next().expect("the test declares its peer");
     let store = RedisServer::start();
@@ -164,13 +165,13 @@ async fn ten_requests(port: u16, key: &str) -> Vec<TcpStream> {
     requests
 }
 
-/// Envoy sends the end of a request to one server, and the next start to another, perhaps before it.
+/// Envoy sends the end of a request to one server, and the next start to another, perhaps before the end.
 async fn a_client_that_sends_one_request_after_the_other_is_not_denied_by_a_limit_of_one_in_a_store() {
     let program = Program::all_with_two_workers().into_iter().next().expect("the test declares its peer");
     let rules = RULES.replace("in_flight: 3", "in_flight: 1");
     let mut denied = Vec::new();
     for wait in [", max_wait: 0s", "", ", max_wait: 1s"] {
-        // In the store of the run before, the slot of its last request may be held: its Envoy has ended.
+        // In the store of an earlier run, the slot of its last request may be held: its Envoy has ended.
         let store = RedisServer::start();
         let rules = rules.replace("max_hold: 1h", &format!("max_hold: 1h{wait}"));
         let world = World::with_rules(&rules, 3, &store.url(), &DENY);
@@ -184,7 +185,7 @@ async fn a_client_that_sends_one_request_after_the_other_is_not_denied_by_a_limi
         denied.push((denials, requests));
     }
     let [(without, _), (by_default, requests), (denials, _)] = denied[..] else { unreachable!("three runs") };
-    // Those are denied whose end came later than the wait, as on a busy machine.
+    // A request is denied if the end before came later than the wait, as on a busy machine.
     let most = (requests / 200).max(without / 3);
     assert!(by_default <= most, "{by_default} of {requests} denied, {without} without a wait");
     assert!(denials <= requests / 500, "{denials} of {requests} denied with a wait of a second");

@@ -1,5 +1,5 @@
-//! Two servers and their store, which fails: admissions beyond the limit, calls without a decision of the store, and the time
-//! until it decides again. Each test prints a row of a table.
+//! Two servers and their store, which fails: admissions beyond the limit, calls without a decision of the store, and the time until the
+//! store decides again. Each test prints a row of a table.
 
 #![expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
 
@@ -42,10 +42,10 @@ tests_with! {
 /// The limit, in a window longer than any test.
 pub(super) const LIMIT: u32 = 150;
 
-/// Calls before, during and after the fault. Those after exceed the limit.
+/// Calls before, during and after the fault. The calls after it exceed the limit.
 const CALLS: [u32; 3] = [50, 50, 250];
 
-/// Time limit of a decision of the store that a loaded machine keeps.
+/// Time limit of a decision of the store that a loaded machine keeps within.
 pub(super) const TIMEOUT: &str = "1s";
 
 /// Two servers that share a store behind a proxy.
@@ -63,7 +63,7 @@ pub(super) struct World {
 pub(super) struct Results {
     pub(super) admitted: u32,
     pub(super) denied: u32,
-    /// Denied without a decision of the store.
+    /// Calls denied without a decision of the store.
     pub(super) undecided: u32,
     slowest: Duration,
 }
@@ -124,7 +124,7 @@ impl World {
         results
     }
 
-    /// Time until both servers have the store.
+    /// Time until both servers reach the store.
     pub(super) async fn recovery(&self) -> Duration {
         let began = Instant::now();
         for server in &self.servers {
@@ -137,7 +137,7 @@ impl World {
         self.ready(server).await.contains("shared store: available")
     }
 
-    /// Whether each server knows that there are two.
+    /// Whether each server knows that there are two servers.
     pub(super) async fn count_each_other(&self) -> bool {
         let [first, second] = &self.servers[..] else { return false };
         self.ready(first).await.contains("2 servers") && self.ready(second).await.contains("2 servers")
@@ -201,7 +201,7 @@ async fn play_in(
     [before, during, after]
 }
 
-/// As [`play`]: never more than the limit are admitted, although some are charged in vain.
+/// Like [`play`]: never more calls than the limit are admitted, although some are charged in vain.
 async fn never_exceeds(
     name: &str,
     timeout: &str,
@@ -218,7 +218,7 @@ async fn a_killed_store_is_replaced_by_an_empty_one() {
     let kill = async |world: &mut World| drop(world.store.take());
     let restart = async |world: &mut World| world.store = Some(RedisServer::start_on(world.port, &[]));
     let [before, _, after] = play("store killed, restarted empty", TIMEOUT, kill, restart).await;
-    // The store has forgotten what was admitted before: that much, and no more, is admitted again.
+    // The store has forgotten the earlier admissions: as many calls, and no more, are admitted again.
     assert!(before.admitted + after.admitted <= LIMIT + before.admitted, "{after:?}");
 }
 
@@ -320,8 +320,8 @@ async fn sentinel_promotes_the_replica_of_a_killed_store() {
     let proxy = Proxy::start(port).await;
     let world = World::start_with(primary, port, proxy, &url, "deny", TIMEOUT).await;
     let kill = async |world: &mut World| {
-        // Writes that the replica has not received are lost: here it has received all. WAIT waits for the writes of its own
-        // connection, and for all those before them.
+        // Writes that the replica has not received are lost: here it has received all. WAIT waits for the writes of its own connection, and
+        // for all writes before them.
         let mut connection = world.store().connection();
         let _: () = redis::cmd("SET").arg("last").arg("write").query(&mut connection).expect("it is written");
         let received: u32 = redis::cmd("WAIT").arg(1).arg(10_000).query(&mut connection).expect("a number");

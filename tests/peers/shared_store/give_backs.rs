@@ -1,4 +1,4 @@
-//! Requests that give hits back and take others: what they take counts, however many they give back.
+//! Requests that give hits back and take others: the hits that they take count, however many they give back.
 
 use super::{
     RedisServer,
@@ -19,7 +19,7 @@ tests_with! {
     hits_of_a_request_that_also_gives_back_count_in_several_groups,
 }
 
-/// The limit of `e` is for logs, so that it is exact at any time.
+/// The limit of `e` has a log, so that it is exact at any time.
 const RULES: &str = "
 domain: d
 descriptors:
@@ -29,7 +29,7 @@ descriptors:
   - {key: slot, rate_limit: {algorithm: concurrency, requests_in_flight: 100, max_hold: 1h}}
 ";
 
-/// Beside a ticket the hits were given back after the charge, and with them the hits of the request itself.
+/// Beside a ticket the hits used to be given back after the charge, and with them the hits of the request itself.
 async fn hits_of_a_request_that_also_gives_back_count_beside_a_reservation() {
     let store = RedisServer::start();
     let world = World::with_rules(RULES, 1, &store.url(), &DENY);
@@ -48,13 +48,13 @@ async fn hits_of_a_request_that_also_gives_back_count_beside_a_reservation() {
         assert_eq!(decide(vec![one(1, false)]).await, (Code::Ok, 3), "{sibling}");
         assert_eq!(decide(vec![one(4, false), one(9, true), beside()]).await, (Code::Ok, 0), "{sibling}");
         assert_eq!(decide(vec![one(0, false)]).await, (Code::OverLimit, 0), "{sibling}");
-        // What is given back makes room.
+        // The returned hits make room.
         assert_eq!(decide(vec![one(2, true), one(1, false), beside()]).await, (Code::Ok, 1), "{sibling}");
         assert_eq!(decide(vec![one(0, false)]).await, (Code::Ok, 1), "{sibling}");
     }
 }
 
-/// In a cluster the hits are given back after the charge: no more than were used before it.
+/// In a cluster the hits are given back after the charge, but no more hits than were used before it.
 async fn hits_of_a_request_that_also_gives_back_count_in_several_groups() {
     let server = RedisServer::start();
     let source = Source::file("r.yaml", RULES.to_owned());

@@ -1,4 +1,4 @@
-//! Two servers that join a store, late or anew, and what the store has counted for responses that were late.
+//! Two servers that join a store, late or again, and hits that the store has counted for late responses.
 
 #![expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
 
@@ -23,7 +23,7 @@ tests_with! {
 }
 
 impl World {
-    /// Waits until both servers have adopted another secret so many times.
+    /// Waits until both servers have adopted another secret this many times.
     async fn adoptions(&self, times: usize) {
         let of = |server: &Server| server.logged("whose secret of keys is adopted").len();
         eventually("the secret is adopted", async || self.servers.iter().all(|server| of(server) == times))
@@ -38,13 +38,13 @@ async fn servers_adopt_the_secret_of_one_that_reached_an_empty_store_first() {
         world.call(10).await;
         drop(world.store.take());
         world.call(4).await;
-        // Meanwhile these servers do not reach it.
+        // These servers do not reach it meanwhile.
         world.proxy.cut(true);
         world.store = Some(RedisServer::start_on(world.port, &[]));
         let layout = format!("tidegate 3 {trial:032x}");
         world.command(&["SET", "tidegate:layout", &layout]);
         world.proxy.cut(false);
-        // A denial that is kept, for a second at most, is of the former secret.
+        // A denial that is kept, for a second at most, belongs to the former secret.
         world.adoptions(trial + 1).await;
         world.recovery().await;
         let after = world.call(LIMIT + 20).await;
@@ -56,7 +56,7 @@ async fn servers_adopt_the_secret_of_one_that_reached_an_empty_store_first() {
     println!("store back with another secret: 20 trials, 0 splits");
 }
 
-/// One of four responses is late. What was charged for those is not admitted, and has to be free again.
+/// One of four responses is late. Hits that were charged for late responses are not admitted, and have to be free again.
 async fn what_was_charged_for_a_late_response_is_taken_back() {
     let mut world = World::start("deny", "60ms").await;
     world.proxy.delay_one_in(4, Duration::from_millis(150));
@@ -98,7 +98,7 @@ async fn a_denial_is_kept_without_leases() {
     let calls = script_calls(world.store()) - before;
     println!("--lease off: of {} denials the store made {calls}", results.denied);
     assert_eq!(results.denied, 200);
-    // One for each server and second, and those of the keeper.
+    // One call for each server and second, and the keeper's calls.
     assert!(calls <= 60, "{calls} calls");
 }
 

@@ -17,7 +17,7 @@ descriptors:
   - {key: log, rate_limit: {unit: day, requests_per_unit: 10, algorithm: sliding_log}}
 ";
 
-/// After 6 of 10, 5 fit in 1,000 s, 8 in 4,000 s, and 11 never. Each stated the wait of the first that was denied.
+/// After 6 of 10 hits, 5 fit in 1,000 s, 8 in 4,000 s, and 11 never. Each denial used to state the wait of the first.
 async fn a_kept_denial_states_the_wait_of_the_hits_that_it_answers() {
     const DAY: u64 = 86_400;
     let waits: [(&str, [Option<u64>; 3]); 3] = [

@@ -1,5 +1,5 @@
-//! Servers that lease the counters of one store, under load, while the store or a server fails: admissions beyond the limit, calls
-//! that nothing decided, and the time until the store decides again. Each test prints a row of a table.
+//! Servers that lease the counters of one store, under load, while the store or a server fails: admissions beyond the limit, calls that
+//! were not decided, and the time until the store decides again. Each test prints a row of a table.
 
 #![expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
 
@@ -39,7 +39,7 @@ tests_with! {
 /// The limit, in a window longer than any test.
 const LIMIT: u32 = 4_000;
 
-/// Admissions before the fault, at least.
+/// The least number of admissions before the fault.
 const BEFORE: u32 = 500;
 
 /// Length of a lease, and the time for which a process is suspended.
@@ -50,7 +50,7 @@ const SUSPENDED: Duration = Duration::from_millis(900);
 const CALLERS: u32 = 3;
 const PACE: Duration = Duration::from_millis(2);
 
-/// Denials in a row after which a caller ends, once it may: with their pauses longer than a lease.
+/// Denials in a row after which a caller ends, once it may: with their pauses they last longer than a lease.
 const DENIALS: u32 = 120;
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -67,7 +67,7 @@ struct World {
 #[derive(Default)]
 struct Load {
     admitted: AtomicU32,
-    /// Denied without a decision of the store or of a lease.
+    /// Calls denied without a decision of the store or of a lease.
     undecided: AtomicU32,
     calls: AtomicU32,
     /// Set when callers may end.
@@ -143,7 +143,7 @@ impl World {
         figures
     }
 
-    /// Waits until the store decides for every server again, by probes sent after `from`; returns the time since then.
+    /// Waits until the store decides for every server again, according to probes sent after `from`; returns the time since then.
     async fn recovery(&self, from: u64) -> Duration {
         eventually("the store decides again", async || {
             let probes = self.load.probes.lock().expect("no caller panics").clone();
@@ -156,7 +156,7 @@ impl World {
         .await
     }
 
-    /// Calls until nothing is admitted any more; prints the row, and returns all admissions.
+    /// Calls until no more calls are admitted; prints the row, and returns all admissions.
     async fn finish(mut self, event: &str, recovery: Duration) -> u32 {
         self.load.is_ending.store(true, Ordering::SeqCst);
         tokio::time::timeout(PATIENCE, async { while self.callers.join_next().await.is_some() {} })
@@ -224,7 +224,7 @@ async fn probe(server: usize, mut client: Client, load: Arc<Load>) {
     }
 }
 
-/// The time of this machine, which is that of the store.
+/// The time of this machine, which is also the store's time.
 fn micros() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_micros() as u64
 }
@@ -254,11 +254,11 @@ fn group() -> (RedisServer, Group) {
     (primary, Group { replica, _sentinel: sentinel, url })
 }
 
-/// The primary is suspended, so that it takes no more writes, and killed once the replica has received all of them.
+/// The primary is suspended, so that it accepts no more writes, and killed once the replica has received all of them.
 async fn leases_over_a_failover_that_loses_no_write() {
     let (primary, group) = group();
     let mut world = World::start(primary, &group.url).await;
-    // From here on no client can write, while credits are spent; replication goes on.
+    // From here on no client can write, while credits are spent; replication continues.
     command(world.store(), &["CLIENT", "PAUSE", "60000", "WRITE"]);
     let offset = |store: &RedisServer| {
         let info: String =
@@ -277,20 +277,20 @@ async fn leases_over_a_failover_that_loses_no_write() {
     assert!(admitted <= LIMIT, "{admitted} were admitted");
 }
 
-/// The replica is cut off, so that it misses the writes of some time, before the primary is killed.
+/// The replica is cut off, so that it misses some writes, before the primary is killed.
 async fn leases_over_a_failover_that_loses_writes() {
     let (primary, group) = group();
     let mut world = World::start(primary, &group.url).await;
-    // A replica that is cut off returns with a password that no primary has.
+    // When the replica connects again, it has a user and a password that no primary knows, so it stays cut off.
     command(&group.replica, &["CONFIG", "SET", "masteruser", "nobody"]);
     command(&group.replica, &["CONFIG", "SET", "masterauth", "nothing"]);
     command(world.store(), &["CLIENT", "KILL", "TYPE", "replica"]);
     tokio::time::sleep(2 * LEASE).await;
     let fault = micros();
     drop(world.store.take());
-    // The replica misses the hits that it does not count: those that were admitted by the store, or reported by servers, after it
-    // was cut off. What servers have spent since their last report they declare, and no server is gone with its credits. Calls
-    // in flight may have been decided before, and are counted after.
+    // The replica misses the hits that it does not count: hits that the store admitted, or servers reported, after it was cut off. Servers
+    // declare the hits that they have spent since their last report, and no server is gone with its credits. Calls in flight may have been
+    // decided before, and are counted after.
     let lost = (world.admitted() + 2 * CALLERS).saturating_sub(hits_counted(&group.replica));
     let recovery = world.recovery(fault).await;
     world.saw_learning(&group.replica, fault);
@@ -331,7 +331,7 @@ async fn leases_while_the_store_is_killed_and_restarted_empty() {
     let fault = micros();
     world.store = Some(RedisServer::start_on(port, &[]));
     let recovery = world.recovery(fault).await;
-    // All that was admitted before is lost.
+    // All earlier admissions are lost.
     let before = world.admitted();
     world.saw_learning(world.store(), fault);
     let admitted = world.finish("store killed, restarted empty", recovery).await;
@@ -346,7 +346,7 @@ async fn leases_while_the_store_loses_its_keys() {
     let recovery = world.recovery(fault + 1).await;
     world.saw_learning(world.store(), fault);
     let admitted = world.finish("FLUSHALL", recovery).await;
-    // Credits that were outstanding are declared: none of them is admitted beyond the limit.
+    // Outstanding credits are declared: none of them is admitted beyond the limit.
     assert!(admitted <= LIMIT + before, "{admitted} were admitted, {before} of them before");
 }
 

@@ -18,13 +18,13 @@ pub(super) const LAYOUT: &str = "layout of a test";
 /// Length of leases, in microseconds.
 pub(super) const LENGTH: u64 = 200_000;
 
-/// The script in a store, at times of the test's choice.
+/// The script in a store, at times that the test chooses.
 pub(super) struct Store {
     connection: redis::Connection,
     sha: String,
     reset_sha: String,
     prefix: String,
-    /// The run that the store is said to be of.
+    /// The `run_id` that the store claims to have.
     pub(super) run: String,
 }
 
@@ -40,7 +40,7 @@ impl Store {
         Self { connection, sha, reset_sha, prefix, run: "run 1".into() }
     }
 
-    /// The number of counters that were reset.
+    /// Resets the counter; returns the number of counters that were reset.
     pub(super) fn reset(&mut self, key: Key, now: u64) -> u64 {
         let name = counter_name(&self.prefix, key);
         let mut call = redis::cmd("EVALSHA");

@@ -28,7 +28,7 @@ tests_with! {
 
 const LIMIT: u32 = 600;
 
-/// Ten years: longer than any test, also for windows on the clock, and as good as no refill for buckets.
+/// Ten years: longer than any test, also for windows on the clock, and practically no refill for buckets.
 const WINDOW: &str = "per: 3650d, requests_per_unit: 600";
 
 const ALGORITHMS: [(&str, &str); 9] = [
@@ -43,7 +43,7 @@ const ALGORITHMS: [(&str, &str); 9] = [
     ("leaky", "algorithm: leaky_bucket, "),
 ];
 
-/// Denials in a row after which a caller gives up, and its pause after each: together longer than a lease.
+/// Denials in a row after which a caller gives up, and its pause after each: together they last longer than a lease.
 const DENIALS: u32 = 60;
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -70,7 +70,7 @@ impl World {
         Self { store, servers, _rules: rules }
     }
 
-    /// Requests admitted and denied by leases, of each server.
+    /// Requests of each server that were admitted and denied by leases.
     async fn by_lease(&self) -> Vec<(u64, u64)> {
         let mut figures = Vec::new();
         for server in &self.servers {
@@ -88,8 +88,8 @@ impl World {
         figures
     }
 
-    /// Calls of several callers of some servers for a key, until `calls` were made by each or nothing is admitted any more.
-    /// Returns the admissions of each server.
+    /// Calls of several callers of some servers for a key, until each caller has made `calls` calls or no more are admitted. Returns the
+    /// admissions of each server.
     async fn spend(&self, servers: &[usize], key: &'static str, calls: u32) -> Vec<u32> {
         let mut callers = JoinSet::new();
         for &number in servers {
@@ -169,7 +169,7 @@ async fn a_store_that_loses_its_keys_learns_which_credits_are_outstanding() {
     let world = World::start();
     let before: u32 = world.spend(&[0, 1, 2], "clock", 50).await.iter().sum();
     let _: () = redis::cmd("FLUSHALL").query(&mut world.store.connection()).expect("the store obeys");
-    // The counters are lost, but no outstanding credit.
+    // The counters are lost, but outstanding credits are not.
     let after: u32 = world.spend(&[0, 1, 2], "clock", u32::MAX).await.iter().sum();
     println!("FLUSHALL: limit {LIMIT}, admitted {before} before, {after} after");
     assert!(after <= LIMIT, "{after} were admitted");
@@ -194,8 +194,8 @@ async fn a_kept_denial_is_dropped_within_a_second_of_a_give_back() {
     println!("give-back: admitted elsewhere after {} ms", began.elapsed().as_millis());
 }
 
-/// More than the limit is demanded of three servers, unevenly, and what they admit is compared with what one exact log would have
-/// admitted of the same calls. `TIDEGATE_LEASE_SECONDS`, on a quiet machine, measures for longer.
+/// The demand of three servers exceeds the limit, unevenly, and their admissions are compared with those of one exact log for the same
+/// calls. `TIDEGATE_LEASE_SECONDS`, on a quiet machine, measures for longer.
 async fn leases_on_a_short_window_admit_what_one_limiter_would() {
     const PER_SECOND: usize = 500;
     let length = seconds().unwrap_or(4);
@@ -250,8 +250,8 @@ fn seconds() -> Option<u64> {
     std::env::var("TIDEGATE_LEASE_SECONDS").ok()?.parse().ok()
 }
 
-/// The least part of the limit that is admitted, in percent. On a machine that suspends the servers for longer than a lease, credits
-/// expire unspent.
+/// The least part of the limit that is admitted, in percent. On a machine that suspends the servers for longer than a lease, credits expire
+/// unspent.
 fn usefulness_min() -> u32 {
     if seconds().is_some() { 97 } else { 60 }
 }

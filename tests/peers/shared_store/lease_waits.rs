@@ -1,4 +1,5 @@
-//! Waits that the store states while servers hold credits: a caller that waits, alone, is admitted, whatever the servers do with these.
+//! Waits that the store states while servers hold credits: a caller that waits, alone, is admitted, whatever the servers do with their
+//! credits.
 
 use super::{
     RedisServer,
@@ -29,9 +30,9 @@ const DAY: u64 = 86_400_000_000;
 /// What servers do with their credits while the caller waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Meanwhile {
-    /// They neither spend nor return any: a microsecond before its end the wait is too short.
+    /// They neither spend nor return credits: a microsecond before its end the wait is too short.
     Silent,
-    /// They report some as spent, and return the others.
+    /// They report some credits as spent, and return the others.
     Report,
 }
 
@@ -108,7 +109,7 @@ impl World<'_> {
         self.store.decide(self.owned, &request(&[take(hits)]), now).expect("the store decides")
     }
 
-    /// One of the servers reports what it has spent, and takes credits of this demand.
+    /// One of the servers reports the credits that it has spent, and takes credits for this demand.
     fn report(&mut self, demand: u64) {
         let Self { random, store, terms, key, now, servers, .. } = self;
         let (last, credits, since) = &mut servers[random.below(3) as usize];

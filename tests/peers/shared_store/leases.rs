@@ -1,5 +1,5 @@
-//! The script's leases in a real store against the functions that the simulation verifies: the same messages at the same times
-//! have the same results.
+//! Compares the script's leases in a real store with the functions that the simulation verifies: the same messages at the same times have
+//! the same results.
 
 use super::{
     RedisServer,
@@ -84,14 +84,14 @@ fn rule(random: &mut Random, kind: usize) -> (String, u64) {
     (format!("{keys}{precision}per: {window}, requests_per_unit: {limit}"), micros)
 }
 
-/// Messages of each kind; `TIDEGATE_SHARED_CASES` raises the number, `TIDEGATE_SHARED_SEED` chooses others.
+/// Messages of each kind; `TIDEGATE_SHARED_CASES` raises the number, `TIDEGATE_SHARED_SEED` chooses other messages.
 async fn leases_of_the_script_are_those_of_the_simulation() {
     let variable =
         |name: &str, default| env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
     let (cases, seed) =
         (variable("TIDEGATE_SHARED_CASES", 1_500_u64), variable("TIDEGATE_SHARED_SEED", 1_u64));
     let server = RedisServer::start();
-    // The last two are not leased, or mixtures of the others.
+    // The last two kinds are not leased, or are mixtures of the others.
     for (kind, (name, _)) in KINDS.iter().enumerate().take(ALGORITHMS) {
         let (mut seen, mut round) = (Seen::default(), 0);
         while seen.messages < cases {
@@ -129,7 +129,7 @@ struct Node {
     acknowledged: u64,
 }
 
-/// A counter in the store, the same counter here, and what led to their states.
+/// A counter in the store, the same counter here, and the history of their states.
 struct World {
     random: Random,
     store: Store,
@@ -178,7 +178,7 @@ fn play(server: &RedisServer, kind: usize, world: u64, seen: &mut Seen) {
 }
 
 impl World {
-    /// Moves the time on, rarely back, and rarely gives the store another run.
+    /// Advances the time, sometimes sets it back a little, and sometimes gives the store another run.
     fn pass_time(&mut self, window: u64) {
         let random = &mut self.random;
         self.now += match random.below(20) {
@@ -241,10 +241,10 @@ impl World {
         }
     }
 
-    /// Frees all hits; what follows shows whether both agree on what is left.
+    /// Frees all hits; the next results show whether both agree on the remaining hits.
     fn reset(&mut self, key: Key, terms: Terms<'_>, seen: &mut Seen) {
         self.note("reset".into());
-        // Which epoch it is, only the other script sees.
+        // Only the other script sees which epoch it is.
         self.store.call(&Batch::default(), self.now);
         seen.reset += self.store.reset(key, self.now);
         self.model.reset(terms, at(self.now));
@@ -263,7 +263,7 @@ impl World {
         let mut changed = self.model.clone();
         changed.give_back(terms, 0, at(self.now));
         if changed.leases().is_empty() && !is_fixed(terms.algorithm) {
-            // Without leases the script gives back as the algorithm does, also hits that no longer count in full.
+            // Without leases the script gives hits back as the algorithm does, also hits that no longer count in full.
             let state = terms.algorithm.give_back(changed.state().clone(), given, at(self.now));
             changed = SharedCounter::new(state);
         } else {
@@ -281,7 +281,7 @@ impl World {
         }
     }
 
-    /// A request of a node that behaves, is late, or sends what no node would.
+    /// A request of a node that behaves, is late, or sends what no node would send.
     fn lease(&mut self, key: Key, terms: Terms<'_>, seen: &mut Seen) {
         let number = self.random.below(4) as usize;
         let random = &mut self.random;
@@ -326,7 +326,7 @@ impl World {
     }
 }
 
-/// Credits of a former rule stay outstanding until their end, and those that expired count from the conversion on.
+/// Credits of a former rule stay outstanding until their end, and expired credits count from the conversion on.
 async fn a_changed_rule_leaves_credits_out() {
     let server = RedisServer::start();
     let limits =
@@ -355,8 +355,8 @@ async fn a_changed_rule_leaves_credits_out() {
     assert_eq!(remaining(&mut store, drained), 1_000);
 }
 
-/// Requests of one batch share what the script has computed of their limit. It once kept the hits that a limit admits where the
-/// functions of buckets keep the weight of the fullest bucket: after the first hit of a batch, every other one was admitted.
+/// Requests of one batch share what the script has computed for their limit. The script once kept the hits that a limit admits, where the
+/// functions of buckets keep the weight of the fullest bucket: after the first hit of a batch, every other hit was admitted.
 async fn a_batch_on_a_leased_bucket_admits_no_more_than_is_free() {
     let server = RedisServer::start();
     for kind in ["token_bucket", "leaky_bucket"] {
@@ -367,7 +367,7 @@ async fn a_batch_on_a_leased_bucket_admits_no_more_than_is_free() {
         let (key, algorithm) = counter(&owned);
         let terms = Terms::of(&algorithm, SETTINGS).expect("it is leased");
         let credits = store.lease(key, terms, &FIRST_REQUEST, start).expect("a response").spend_to;
-        // All but two of the others.
+        // All free hits but two.
         let rest = request(&[take(1_000 - credits - 2)]);
         assert_eq!(store.decide(&owned, &rest, start).expect("a decision").code, Code::Ok);
         let one = request(&[take(1)]);

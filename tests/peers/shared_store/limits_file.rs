@@ -1,4 +1,4 @@
-//! Limits with conditions whose counters several servers share.
+//! Limits with conditions whose counters are shared by several servers.
 
 use super::{RedisCluster, RedisServer};
 use crate::{
@@ -26,7 +26,7 @@ fn server(rules: &Path, url: &str, lease: &str) -> Server {
     Server::with_rules(rules, &args)
 }
 
-/// Numbers of requests that two servers admit: of one user, of reads beside it, and of all others.
+/// Numbers of requests that two servers admit: of one user, of reads besides, and of all others.
 async fn admitted(url: &str, lease: &str) -> [usize; 3] {
     let rules = rules_file(LIMITS);
     let servers = [server(rules.path(), url, lease), server(rules.path(), url, lease)];
@@ -37,7 +37,7 @@ async fn admitted(url: &str, lease: &str) -> [usize; 3] {
         [&user[..], &[("method", "GET"), ("x", "y")], &[("method", "PUT")]].into_iter().enumerate()
     {
         for attempt in 0..160 {
-            // Other entries beside those of the limits: counters do not depend on them.
+            // Other entries beside the entries of the limits: counters do not depend on them.
             let number = attempt.to_string();
             let entries = [&[("number", number.as_str())], entries].concat();
             let client = &mut clients[attempt % 2];

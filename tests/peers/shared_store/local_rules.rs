@@ -55,7 +55,7 @@ async fn hit(client: &mut Client, keys: &[&str]) -> RateLimitResponse {
     client.should_rate_limit("d", descriptors).await.expect("a decision")
 }
 
-/// Hits that remain of a key.
+/// Remaining hits of a key.
 async fn remaining(client: &mut Client, key: &str) -> u32 {
     let mut peek = descriptor(&[(key, "v")]);
     peek.hits_addend = Some(0);
@@ -82,14 +82,14 @@ async fn a_denied_request_with_local_and_shared_counters_consumes_nothing() {
     for _ in 0..20 {
         assert_eq!(hit(&mut client, &["everywhere", "plenty"]).await.overall_code(), Code::Ok);
     }
-    // 40 requests exhaust the shared limit: those after them charge no local hit.
+    // 40 requests exhaust the shared limit: later requests charge no local hit.
     let mut codes = Vec::new();
     for _ in 0..45 {
         codes.push(hit(&mut client, &["here", "everywhere"]).await.overall_code());
     }
     assert_eq!(codes.iter().filter(|&&code| code == Code::Ok).count(), 40);
     assert_eq!(remaining(&mut client, "here").await, 10);
-    // Ten more exhaust the local limit: those after them charge no shared hit.
+    // Ten more exhaust the local limit: later requests charge no shared hit.
     let mut codes = Vec::new();
     for _ in 0..15 {
         let response = hit(&mut client, &["plenty", "here"]).await;

@@ -87,7 +87,7 @@ async fn damaged_counters_are_found() {
     assert!(shown.starts_with("7 counters are good, 1 are not, 1 never expire"), "{shown}");
 }
 
-/// The script keeps the expiry of a key while its window is the same, and sets it anew for a bucket.
+/// The script keeps the expiry of a key while its window is the same, and sets a new expiry for a bucket.
 async fn further_hits_leave_the_expiry_of_a_window() {
     let redis = RedisServer::start();
     let url = redis.url();
@@ -132,7 +132,7 @@ async fn the_metrics_of_a_shared_store_are_those_documented() {
         .collect();
     assert_eq!(found, documented);
     assert!(page.contains("tidegate_shared_decisions_total{result=\"decided\"} 7"), "{page}");
-    // As far as the dashboard and the alerts are about a store: tests/peers/prometheus.rs has the rest.
+    // The panels and alerts about a store: tests/peers/prometheus.rs tests the rest.
     let deployed = [
         include_str!("../../../deploy/grafana/tidegate.json"),
         include_str!("../../../deploy/prometheus/alerts.yaml"),
@@ -148,7 +148,7 @@ async fn the_metrics_of_a_shared_store_are_those_documented() {
     }
 }
 
-/// A server that starts after the loss would write a secret of its own, and servers from before would find another layout.
+/// A server that starts after the loss used to write a secret of its own, so that earlier servers found another layout.
 #[expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
 async fn a_store_that_loses_its_keys_is_given_its_secret_again_though_nothing_is_decided() {
     let (redis, _server, _) = used_store().await;
@@ -165,12 +165,12 @@ async fn a_store_that_loses_its_keys_is_given_its_secret_again_though_nothing_is
     assert_eq!(after, before);
 }
 
-/// `explain` showed "OVER_LIMIT … 0 used, 0 remaining", and `top` and `tail` named the rule.
+/// `explain` used to show "OVER_LIMIT … 0 used, 0 remaining", and `top` and `tail` named the rule.
 async fn denials_of_an_outage_are_the_outage_s_and_not_those_of_a_limit() {
     decisions_of_an_outage("deny", 2, "OVER_LIMIT, because the shared store does not decide: no limit").await;
 }
 
-/// `tail` showed "OK by window, 0 remaining", and the decision log `"remaining":0` without a cause.
+/// `tail` used to show "OK by window, 0 remaining", and the decision log had `"remaining":0` without a cause.
 async fn admissions_of_an_outage_are_shown_as_uncounted() {
     decisions_of_an_outage("allow", 1, "OK, because the shared store does not decide: not counted").await;
 }
@@ -181,7 +181,7 @@ async fn decisions_of_an_outage(policy: &str, code: i32, reason: &str) {
     let (rules, log) = (rules_file(RULES), tempfile::NamedTempFile::new().expect("a file"));
     let log_path = log.path().to_str().expect("UTF-8");
     let folder = tempfile::tempdir().expect("a folder");
-    // Users of this machine have roles there.
+    // On a socket, users of this machine have roles.
     let socket = format!("unix:{}", folder.path().join("socket").display());
     let args = [
         "--counters",
@@ -209,7 +209,7 @@ async fn decisions_of_an_outage(policy: &str, code: i32, reason: &str) {
         if is_away { Ok(()) } else { Err(shown) }
     })
     .await;
-    // Those of this server alone were shown as all: "now 0".
+    // The counters of this server alone used to be shown as all: "now 0".
     let rules = ctl(&["rules"]);
     assert!(rules.contains("3 in flight, held for at most 1m; in the shared store"), "{rules}");
     let explained = ctl(&["explain", "d", "window=v"]);

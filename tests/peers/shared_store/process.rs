@@ -20,7 +20,7 @@ pub fn redis_binary() -> Option<&'static str> {
 pub struct RedisServer {
     child: Child,
     directory: TempDir,
-    /// The port of the cluster's own protocol, of a node of a cluster.
+    /// The port of the cluster's own protocol, if it is a node of a cluster.
     bus_port: OnceCell<u16>,
 }
 
@@ -57,7 +57,7 @@ impl RedisServer {
             .expect("the store starts");
         let mut store = Self { child, directory, bus_port: OnceCell::new() };
         let has_started = eventually_blocking("the store listens", || {
-            // Its own socket: on its port another process may listen.
+            // By its own socket, since another process may listen on its port.
             let listens = try_connection(&store.socket()).is_ok();
             let has_ended = store.child.try_wait().expect("a child").is_some();
             (listens || has_ended).then_some(!has_ended)
@@ -89,7 +89,7 @@ impl RedisServer {
         });
     }
 
-    /// Waits until its replica has received a write: when its link is up, it may not have received any.
+    /// Waits until its replica has received a write: a replica whose link is up may not have received any.
     fn wait_until_it_replicates_to(&self, replica: &Self) {
         let () = redis::cmd("SET").arg("followed").arg(1).query(&mut self.connection()).expect("written");
         eventually_blocking("the replica gets writes", || -> bool {
@@ -106,13 +106,13 @@ impl RedisServer {
 
 impl Drop for RedisServer {
     fn drop(&mut self) {
-        // It may have been killed by the test.
+        // The test may have killed the process.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A Sentinel that watches one group, `main`; killed when dropped.
+/// A Sentinel that watches a single group, `main`; killed when dropped.
 pub struct Sentinel {
     child: Child,
     _directory: TempDir,
@@ -124,7 +124,7 @@ impl Sentinel {
     fn start(primary: u16) -> Self {
         let (port, directory) = (free_port(), tempfile::tempdir().expect("a temporary directory"));
         let config = directory.path().join("sentinel.conf");
-        // On a loaded machine a primary may not respond for some 100 ms, and must not be replaced for it.
+        // On a loaded machine a primary may not respond for some 100 ms, which must not have it replaced.
         let text = format!(
             "port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {primary} 1\n\
              sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 2000\n"
@@ -185,7 +185,7 @@ fn try_connection(socket: &Path) -> redis::RedisResult<redis::Connection> {
     redis::Client::open(format!("unix://{}", socket.display()))?.get_connection()
 }
 
-/// Starts a process on two ports that were free a moment ago, again if another process took one of them meanwhile.
+/// Starts a process on two ports that were free a moment ago; starts it again if another process took one of them in between.
 fn on_free_ports<T>(start: impl Fn(u16, u16) -> Option<T>) -> ((u16, u16), T) {
     let tries = std::iter::repeat_with(|| (free_port(), free_port())).take(10);
     let mut started = tries.filter_map(|ports| Some((ports, start(ports.0, ports.1)?)));
@@ -253,7 +253,7 @@ impl RedisCluster {
         cluster
     }
 
-    /// Starts a node that is not yet one of the cluster; returns its index.
+    /// Starts a node that does not belong to the cluster yet; returns its index.
     pub fn add_node(&mut self) -> usize {
         let start = |port, bus: u16| RedisServer::try_start_on(port, &node_args(&bus.to_string()));
         let ((port, bus), node) = on_free_ports(start);
@@ -281,7 +281,7 @@ impl RedisCluster {
         });
     }
 
-    /// The URL of the cluster, by two of its nodes.
+    /// The URL of the cluster, with two of its nodes.
     pub fn url(&self) -> String {
         format!("redis+cluster://127.0.0.1:{},127.0.0.1:{}", self.ports[1], self.ports[2])
     }

@@ -22,7 +22,7 @@ pub struct Proxy {
 #[derive(Default)]
 struct Faults {
     delay_ms: AtomicU64,
-    /// Of the responses, those that are delayed; zero delays all.
+    /// One of this many responses is delayed; zero delays all.
     one_in: AtomicU64,
     responses: AtomicU64,
     cuts: AtomicBool,
@@ -53,13 +53,13 @@ impl Proxy {
         self.faults.delay_ms.store(delay.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Delays one of so many responses from now on.
+    /// Delays one of this many responses from now on.
     pub fn delay_one_in(&self, responses: u64, delay: Duration) {
         self.faults.one_in.store(responses, Ordering::Relaxed);
         self.delay(delay);
     }
 
-    /// From now on, closes each connection after half of its next response; or does so no more.
+    /// From now on, closes each connection after half of its next response; or stops doing so.
     pub fn cut(&self, cuts: bool) {
         self.faults.cuts.store(cuts, Ordering::Relaxed);
     }

@@ -1,5 +1,5 @@
-//! The script's parts of quota in a real store against the functions that the simulation verifies: the same requests at the same times have
-//! the same results.
+//! Compares the script's parts of quota in a real store with the functions that the simulation verifies: the same requests at the same
+//! times have the same results.
 
 use super::{
     RedisServer,
@@ -36,7 +36,7 @@ tests_with! {
 const START: u64 = 1_700_000_000_000_000;
 const SECOND: u64 = 1_000_000;
 
-/// The script of quota beside that of decisions.
+/// The script of quotas beside the script of decisions.
 struct QuotaStore {
     decisions: Store,
     connection: redis::Connection,
@@ -80,7 +80,7 @@ impl QuotaStore {
     /// Whether a hit is admitted.
     fn decide(&mut self, owned: &OwnedPinned<'_>, now: u64) -> Option<bool> {
         let outcome = self.decisions.decide(owned, &request(&[take(1)]), now)?;
-        // Bursts of parts may be given up at any time: such a denial is not kept.
+        // Bursts of parts may be given up at any time: a denial because of them is not kept.
         let is_denied = outcome.code == Code::OverLimit;
         assert!(!is_denied || outcome.reset.is_some_and(|reset| reset != Reset::Never));
         Some(!is_denied)
@@ -99,7 +99,7 @@ struct Seen {
     windows: u64,
 }
 
-/// Requests for parts and decisions; `TIDEGATE_SHARED_CASES` raises the number, `TIDEGATE_SHARED_SEED` chooses others.
+/// Requests for parts and decisions; `TIDEGATE_SHARED_CASES` raises the number, `TIDEGATE_SHARED_SEED` chooses other requests.
 async fn parts_of_the_script_are_those_of_the_simulation() {
     let variable =
         |name: &str, default| env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
@@ -117,7 +117,7 @@ async fn parts_of_the_script_are_those_of_the_simulation() {
     assert!(counts.iter().all(|&count| count > seen.steps / 200), "the requests are one-sided");
 }
 
-/// Limits, of buckets and windows.
+/// Kinds of limits: buckets and windows.
 const KINDS: &[&str] = &[
     "algorithm: token_bucket, size: BURST, per: SECONDSs, requests_per_unit: LIMIT",
     "algorithm: leaky_bucket, burst: BURST, per: SECONDSs, requests_per_unit: LIMIT",
@@ -142,7 +142,7 @@ fn play(server: &RedisServer, world: u64, seen: &mut Seen) {
         .replace("LIMIT", &limit.to_string());
     let evenly = kind.contains("bucket") && !kind.contains("intervals");
     let holds = !kind.contains("bucket") && !kind.contains("calendar");
-    // How many of its hits may be given back, is not counted by the model.
+    // The model does not count how many hits of a window from the first hit may be given back.
     let counts_exact = !kind.contains("first_hit");
     let limiter = limiter(&limit);
     let owned = limiter.pin_owned();
@@ -178,7 +178,7 @@ fn play(server: &RedisServer, world: u64, seen: &mut Seen) {
                 (seen.admitted + u64::from(expected), seen.denied + u64::from(!expected));
             continue;
         }
-        // The script takes a bucket that is much more than full for one of a clock that was ahead.
+        // If a bucket is much more than full, the script assumes the clock of another store that was ahead.
         let mut part = |rate, burst| Part { rate: random.below(rate), burst: random.below(burst) };
         let (mut kept, wanted) = (part(rate / 4, burst / 4 + 1), part(rate, 300));
         if random.one_in(10) {
@@ -192,7 +192,7 @@ fn play(server: &RedisServer, world: u64, seen: &mut Seen) {
         let acknowledged = if random.one_in(5) { None } else { Some(random.below(*spent + 1)) };
         let (rate_max, demand, clients) = (random.below(rate), random.below(1_000), random.below(9));
         let (server, spent) = (NodeId(1 + node), *spent);
-        // Of windows, mostly that of their length; another one after a change of rules.
+        // For windows, the span is mostly the window's length; another span follows a change of rules.
         let span =
             if holds && !random.one_in(12) { seconds * SECOND } else { *random.choose(&[0, 2 * SECOND]) };
         let span = if evenly { 0 } else { span };
@@ -281,7 +281,7 @@ async fn without_an_epoch_no_part_is_changed() {
     assert!(store.request(key, &algorithm, &request, now).is_empty(), "another run of the store");
     store.decisions.run = "run 1".into();
     assert!(store.grant(key, &algorithm, &request, now).is_some());
-    // What a former server has written is not read as a part.
+    // A value that a former server has written is not read as a part.
     let (high, low) = key.halves();
     let value: &[u8] = b"\x00\x01\x00damaged";
     redis::cmd("SET")

@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// The kind of limits of the reference server that are counted alone once they are over.
+/// Limits of the reference server that are counted alone once they are over.
 pub(super) const COUNTING_STOPS: &str = "reference, counting stops";
 
 /// The kinds of limits, each with its keys in a rule file.
@@ -47,7 +47,7 @@ pub(super) const KINDS: [(&str, &str); 12] = [
     ("all, with changes of rules", "all"),
 ];
 
-/// Number of the first ones, which are algorithms.
+/// Number of the first kinds, which are algorithms.
 pub(super) const ALGORITHMS: usize = 9;
 
 const UNITS: [Unit; 4] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day];
@@ -65,14 +65,14 @@ pub(super) fn limit(random: &mut Random, kind: usize) -> (String, u64) {
     (keys, window)
 }
 
-/// A limit of a kind; in microseconds its window, and the time in which a full one is empty: of a bucket, that of its size.
+/// A limit of a kind; in microseconds, its window, and the time in which a full counter becomes empty: for a bucket, the time of its size.
 fn limit_and_size(random: &mut Random, kind: usize) -> (String, u64, u64) {
     let is_all = kind == KINDS.len() - 1;
     let kind = if is_all { random.below(9) as usize } else { kind };
     let windows = ["1ms", "7ms", "250ms", "1s", "10s", "90s", "7m", "3h", "11d", "900d", "3650d"];
     let micros =
         [1, 7, 250, 1_000, 10_000, 90_000, 420_000, 10_800_000, 950_400_000, 77_760_000_000, 315_360_000_000];
-    // Hits of one limit become those of another when rules change: see `LONGEST_FEW`.
+    // Hits of one limit become hits of another when rules change: see `LONGEST_FEW`.
     let is_short = is_all && (6..=8).contains(&kind);
     let index = random.below(if is_short { 8 } else { windows.len() as u64 }) as usize;
     let many = !is_all && random.one_in(6);
@@ -112,7 +112,7 @@ fn limit_and_size(random: &mut Random, kind: usize) -> (String, u64, u64) {
     (format!("{keys}per: {}, requests_per_unit: {requests}", windows[index]), window, empty)
 }
 
-/// Rules of a domain; in microseconds a window of one of them, and the shortest time in which a full one of them is empty.
+/// Rules of a domain; in microseconds, a window of one of them, and the shortest time in which a full counter of any of them becomes empty.
 pub(super) fn rules(random: &mut Random, kind: usize) -> (String, u64, u64) {
     let mut text = "domain: d\ndescriptors:\n".to_owned();
     let (mut window, mut shortest) = (1, u64::MAX);
@@ -132,7 +132,7 @@ pub(super) fn rules(random: &mut Random, kind: usize) -> (String, u64, u64) {
             shortest = shortest.min(empty);
             // A meter holds 126 years of draining at most: only hits beyond the limit exceed that.
             let is_bounded = !is_meter(kind) || window <= LONGEST_FEW;
-            // The store alone bounds what a bucket lacks after its limit was changed, unless denied hits are charged.
+            // Only the store bounds what a bucket lacks after its limit was changed, unless denied hits are charged.
             let is_changed_bucket =
                 kind == KINDS.len() - 1 && keys.contains("_bucket") && !keys.contains("refill");
             let always =
@@ -195,6 +195,6 @@ pub(super) fn later(random: &mut Random, now: u64, window: u64, back_max: u64) -
         18 => now + random.below(3 * window),
         _ => (now / window + 1) * window - random.below(2),
     };
-    // The store's time is good to 2255, and a calendar's day is known from the time before it.
+    // The store's time is valid until 2255, and the day of a calendar is known from the time before it.
     next.clamp(1_000_000_000_000_000, 4_000_000_000_000_000)
 }

@@ -1,5 +1,5 @@
-//! What was received is done in the store, whatever becomes of the call, of its connection, and of the server: ends of requests in
-//! flight and of reservations, renewals, hits given back.
+//! Everything that a server has received is done in the store, whatever becomes of the call, of its connection, and of the server: ends of
+//! requests in flight and of reservations, renewals, hits given back.
 
 use super::{
     RedisServer,
@@ -47,7 +47,7 @@ descriptors:
   - {key: window, rate_limit: {unit: day, requests_per_unit: 1000}}
 ";
 
-/// How the connection of the ends is ended, in the read with the last of them.
+/// How the connection of the ends is ended, in the same read as the last end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ended {
     Fin,
@@ -58,7 +58,7 @@ enum Ended {
     InvalidFrame,
 }
 
-/// The frames of calls with these descriptors, one each, in one text.
+/// The frames of calls with these descriptors, one call each, joined.
 fn calls(descriptors: &[RateLimitDescriptor], head: &[u8], ended: Ended) -> Vec<u8> {
     let frame = |kind, flags, stream: u32, payload: &[u8]| {
         let length = u32::try_from(payload.len()).expect("a short payload").to_be_bytes();
@@ -90,7 +90,7 @@ async fn send(server: &Server, descriptors: &[RateLimitDescriptor], head: &[u8],
     match ended {
         Ended::Fin => connection.shutdown().await.expect("it is open"),
         Ended::Reset => connection.set_zero_linger().expect("an option of TCP"),
-        // Until the client leaves, the connection stays, or the server ends it.
+        // The connection stays until the client leaves, or the server ends it.
         Ended::Streams | Ended::InvalidFrame => {}
     }
 }
@@ -120,7 +120,7 @@ fn routed_head() -> Vec<u8> {
     [&call_head()[..], b"\x00\x10tidegate-windows\x011"].concat()
 }
 
-/// 15 to 20 of 20 slots stayed when the connection was closed right after the ends, and 20 with RST_STREAM.
+/// 15 to 20 of 20 slots used to stay held when the connection was closed right after the ends, and 20 with RST_STREAM.
 async fn ends_that_were_received_are_made_however_their_calls_and_connections_end() {
     let store = RedisServer::start();
     for policy in [&DENY[..], &["--on-store-failure", "error", "--counters-timeout", "2s"]] {
@@ -138,7 +138,7 @@ async fn ends_that_were_received_are_made_however_their_calls_and_connections_en
                 for _ in 0..10 {
                     reserved.push(take(&mut client, &["cost"]).await.expect("an estimate"));
                 }
-                // The actual cost of each is 1.
+                // The actual cost of each reservation is 1.
                 let ends: Vec<_> = ends(&reserved)
                     .into_iter()
                     .map(|end| RateLimitDescriptor { hits_addend: Some(1), ..end })
@@ -199,7 +199,7 @@ async fn renewals_and_give_backs_that_were_received_are_made_although_the_connec
         let before = values();
         let renewed = descriptor(&[("k", "v"), ("renew", &ticket)]);
         send(server, &[renewed], &head, Ended::Fin).await;
-        // Its deadline is in the value of the counter.
+        // The deadline of the ticket is in the value of the counter.
         eventually("the ticket is renewed", async || if values() == before { Err(()) } else { Ok(()) }).await;
     }
 }
@@ -209,7 +209,7 @@ fn signal(store: &RedisServer, signal: Signal) {
     rustix::process::kill_process(pid, signal).expect("it runs");
 }
 
-/// The ends of 20 requests reach a server whose store does not respond, and SIGTERM does.
+/// A server whose store does not respond receives the ends of 20 requests, and then SIGTERM.
 async fn ends_that_were_received_are_made_before_a_draining_server_ends() {
     let port = free_port();
     let store = RedisServer::start_on(port, &[]);
@@ -246,7 +246,7 @@ async fn ends_that_a_drain_does_not_wait_for_are_counted_and_logged() {
     assert!(lost.len() == 1 && lost[0].contains("20"), "{lost:?}");
 }
 
-/// Starts were decided before the ends of their predecessors, which their client had sent first on the same connection.
+/// Starts used to be decided before the ends of their predecessors, which the client had sent first on the same connection.
 async fn starts_that_are_received_after_ends_find_what_these_have_freed() {
     let store = RedisServer::start();
     let world = World::with_rules(RULES, 1, &store.url(), &DENY);

@@ -24,7 +24,7 @@ async fn servers_share_counters_by_the_variables_of_the_reference_server() {
     let socket = redis.socket().display().to_string();
     let variables = [
         ("TIDEGATE_ENV", "reference"),
-        // The server is awaited by its log, whose level is WARN there.
+        // The test waits for the server by its log, whose level would be WARN.
         ("LOG_LEVEL", "INFO"),
         ("REDIS_SOCKET_TYPE", "unix"),
         ("REDIS_URL", &socket),
@@ -43,7 +43,7 @@ async fn servers_share_counters_by_the_variables_of_the_reference_server() {
 const TWO_LIMITS: &str = "{ domain: d, descriptors: [\
     { key: a, rate_limit: { unit: day, requests_per_unit: 10 } }, { key: b, rate_limit: { unit: day, requests_per_unit: 2 } }] }";
 
-/// In a cluster the counters are in several slots: what others have counted is taken back, a little later.
+/// In a cluster the counters are in several slots: hits that the others have counted are taken back, a little later.
 async fn counting_stops_over_a_limit_with_a_store_too() {
     let (redis, cluster, rules) = (RedisServer::start(), RedisCluster::start(false), rules_file(TWO_LIMITS));
     for url in [redis.url(), cluster.url()] {
@@ -74,7 +74,7 @@ async fn counting_stops_over_a_limit_with_a_store_too() {
     }
 }
 
-/// REDIS_TIMEOUT had no effect: with responses after 30 ms, each server admitted its share of the limit once more.
+/// REDIS_TIMEOUT used to have no effect: with responses after 30 ms, each server admitted its share of the limit once more.
 async fn a_slow_store_is_awaited_and_one_that_is_gone_is_an_error() {
     let port = free_port();
     let (store, rules) = (RedisServer::start_on(port, &[]), rules_file(RULES));

@@ -1,4 +1,4 @@
-//! Renewals while the store does not respond: `--on-store-failure` decides, and nothing is charged or lost by it.
+//! Renewals while the store does not respond: `--on-store-failure` decides, and neither charges nor loses anything.
 
 use super::{
     RedisServer,
@@ -33,7 +33,7 @@ descriptors:
 ";
 const KEYS: [&str; 2] = ["budget", "slot_of"];
 
-/// Each policy, and the response to a renewal without the store: whether it is held, or the code of the error.
+/// Each policy, and the response to a renewal without the store: whether the ticket is held, or the code of the error.
 const POLICIES: [(&str, Result<bool, tonic::Code>); 4] = [
     ("deny", Ok(false)),
     ("allow", Ok(true)),
@@ -51,7 +51,7 @@ async fn renew(client: &mut Client, ticket: &str) -> Result<bool, tonic::Code> {
     Ok(response.overall_code() == Code::Ok)
 }
 
-/// Waits until the store renews again what it has, then ends it with a cost of 7: what was renewed without it has charged nothing.
+/// Waits until the store renews its tickets again, then ends the request with a cost of 7: renewals without the store have charged nothing.
 async fn expect_held(client: &mut Client, ticket: &str, policy: &str) {
     eventually("the store decides again", async || match renew(client, ticket).await {
         Ok(true) => Ok(()),
@@ -79,7 +79,7 @@ async fn a_renewal_is_decided_by_the_policy_while_the_store_is_suspended() {
             kill_process(pid, signal).expect("the store runs");
         };
         signal(Signal::STOP);
-        // By a call that is late, and then without any.
+        // First by a late call, and then without any.
         for _ in 0..8 {
             assert_eq!(renew(&mut client, &ticket).await, expected, "{name}");
         }
@@ -106,7 +106,7 @@ async fn a_renewal_is_decided_by_the_policy_while_the_store_is_gone() {
     }
 }
 
-/// With `local` the server that took them has them.
+/// With `local`, the server that granted the slots has them.
 async fn what_was_taken_without_the_store_is_renewed_by_its_own_server_alone() {
     let port = free_port();
     let store = RedisServer::start_on(port, &[]);
@@ -123,8 +123,8 @@ async fn what_was_taken_without_the_store_is_renewed_by_its_own_server_alone() {
     assert_eq!(now, left, "a renewal takes nothing");
 }
 
-/// The reply of the store was taken for a disagreement: UNAVAILABLE with `error`, statuses of local counters with `local`, and an ERROR in the
-/// log each time.
+/// The reply of the store used to be regarded as a disagreement: UNAVAILABLE with `error`, statuses of local counters with `local`, and an
+/// ERROR in the log each time.
 async fn a_renewal_of_what_is_not_held_denies_the_request_and_leaves_the_other_statuses_as_they_are() {
     for (name, _) in POLICIES {
         let store = RedisServer::start();

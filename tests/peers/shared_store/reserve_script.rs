@@ -1,5 +1,5 @@
-//! Reservations in a real store against those of a limiter: the same starts and ends at the same times have the same results, by every
-//! algorithm, with lost, late and repeated ends, rules that change, and requests that are taken back.
+//! Compares reservations in a real store with those of a limiter: the same starts and ends at the same times have the same results, with
+//! every algorithm, with lost, late and repeated ends, rules that change, and requests that are taken back.
 
 use super::{
     RedisServer,
@@ -47,16 +47,16 @@ fn end_of(ticket: &str, cost: Hits) -> Command {
     Command::end(release.id, cost, release.reserved.iter().map(|(_, key)| *key).collect())
 }
 
-/// The same rules over a store and in a limiter.
+/// The same rules, over a store and in a limiter.
 struct World {
     shared: Limiter,
     model: Limiter,
     store: Store,
     /// Tickets in the store and in the limiter.
     tickets: Vec<[Box<str>; 2]>,
-    /// The descriptors of their requests, where they are renewed.
+    /// The descriptors of their requests, as renewals name them.
     named: Vec<Vec<(String, String, Hits)>>,
-    /// The rules and what happened so far.
+    /// The rules, and everything that happened so far.
     history: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ impl World {
         let options = LoadOptions { shared_counters: true, ..LoadOptions::default() };
         for limiter in [&self.shared, &self.model] {
             let source = [Source::file("reserve.yaml", rules.to_owned())];
-            // Rules that are refused are so in both.
+            // Rules that one side refuses are refused by both.
             if let Ok(next) = limiter.update_rules().build(&source, &options) {
                 drop(next.put_in_force());
             }
@@ -123,12 +123,12 @@ impl World {
     }
 }
 
-/// Rules of which one is of this kind; by `reserves`, with an estimate.
+/// Rules of which one is of this kind; if `reserves`, it has an estimate.
 fn random_rules(random: &mut Random, kind: usize, reserves: bool) -> (String, u64) {
     let (keys, window) = limit(random, kind);
     let lost_end = if random.one_in(2) { "keep" } else { "return" };
     let hold = ["1ms", "40ms", "700ms", "30s", "8m", "24h"][random.below(6) as usize];
-    // The store alone bounds what a bucket lacks after its limit was changed, unless it reserves or counts denied hits.
+    // Only the store bounds what a bucket lacks after its limit was changed, unless it reserves or counts denied hits.
     let reserve = match reserves {
         true => format!(", reserve: hits, max_hold: {hold}, on_lost_end: {lost_end}"),
         false => ", charge: always".to_owned(),
@@ -180,10 +180,10 @@ fn play(server: &RedisServer, kind: usize, number: u64, counts: &mut Counts) {
     let Some(mut world) = World::new(server, &rules, format!("{kind}:{number}:")) else { return };
     let mut now = 1_700_006_400_000_000 + random.below(1 << 40);
     for _ in 0..STEPS {
-        // Never back: to before the end of a window, a limiter has hits that the store has dropped.
+        // The time never goes back: before the end of a window, a limiter has hits that the store has dropped.
         now = later(&mut random, now, window, 1);
         if random.one_in(30) {
-            // The last kind is any of the others, but for meters that drain for years.
+            // The last kind is any of the others, except meters that drain for years.
             let kind = KINDS.len() - 1;
             let reserves = !random.one_in(4);
             let (rules, of_rules) = random_rules(&mut random, kind, reserves);
@@ -233,7 +233,7 @@ fn play(server: &RedisServer, kind: usize, number: u64, counts: &mut Counts) {
     counts.lost += world.store.lost;
 }
 
-/// What has to be taken back of a request over several groups that `never` denies, or whose caller has gone.
+/// The hits that have to be taken back from a request over several groups that `never` denies, or whose caller has gone.
 fn leave(
     store: &mut Store,
     owned: &OwnedPinned<'_>,
@@ -383,8 +383,8 @@ async fn reservations_of_a_clock_far_ahead_count_for_a_window_at_most() {
     assert!(take(&mut world.store, later).is_some() && take(&mut world.store, later + 1).is_some());
 }
 
-/// Rules that reserve are not leased, but credits are still out where a rule has just begun to. The counter equals one without leases, but
-/// for the credits.
+/// Rules that reserve are not leased, but credits are still out if a rule has just begun to reserve. The counter equals a counter without
+/// leases, except for the credits.
 async fn ends_of_counters_with_leases_leave_the_credits_out() {
     const KEYS: [&str; 9] = [
         "",
@@ -412,7 +412,7 @@ async fn ends_of_counters_with_leases_leave_the_credits_out() {
     }
 }
 
-/// Hits that are free after each step; with outstanding credits where the prefix marks them.
+/// Free hits after each step; the prefix marks steps with outstanding credits.
 fn of_reserving_counter(server: &RedisServer, limit: &str, prefix: &str, now: u64) -> Vec<u32> {
     let (mut store, is_leased) = (Store::new(server, prefix.to_owned()), prefix.starts_with("leased"));
     let options = LoadOptions { shared_counters: true, ..LoadOptions::default() };
@@ -427,7 +427,7 @@ fn of_reserving_counter(server: &RedisServer, limit: &str, prefix: &str, now: u6
         let terms = Terms::of(&algorithm, leases::SETTINGS).expect("a rule that is leased");
         let mut of_leases = lease_script::Store::new(server, prefix.to_owned());
         let first = leases::FIRST_REQUEST;
-        // A store grants nothing in its first length of a lease.
+        // In its first lease length, a store grants nothing.
         let before = now - 2 * lease_script::LENGTH;
         for (sequence, at) in [(1, before), (2, now)] {
             let granted = of_leases.lease(key, terms, &LeaseRequest { sequence, ..first }, at);

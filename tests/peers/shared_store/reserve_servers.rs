@@ -1,5 +1,5 @@
-//! Servers that share reservations in one store: together they keep a budget, any of them ends the reservations of another, and each
-//! end counts once, whatever happens to servers and store.
+//! Servers that share reservations in one store: together they keep a budget, each server ends the reservations of the others, and each end
+//! counts once, whatever happens to servers and store.
 
 #![expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
 
@@ -58,7 +58,8 @@ descriptors:
   - {key: window, rate_limit: {unit: day, requests_per_unit: 1000000}}
 ";
 
-/// The end of a request with its cost; below zero, by how much it is less than the estimate. Whether the server has responded.
+/// Sends the end of a request with its cost; a negative cost states how much less than the estimate it is. Returns whether the server has
+/// responded.
 async fn try_end(client: &mut Client, ticket: &str, cost: i64) -> bool {
     let end = RateLimitDescriptor {
         hits_addend: Some(cost.unsigned_abs()),
@@ -73,7 +74,7 @@ async fn end(client: &mut Client, ticket: &str, cost: i64) {
     assert!(try_end(client, ticket, cost).await, "an end is OK");
 }
 
-/// A ticket that differs in its id.
+/// A ticket with another id.
 fn forged(ticket: &str) -> String {
     let (prefix, rest) = ticket.split_at("slot-".len());
     let first = if rest.starts_with('0') { '1' } else { '0' };
@@ -88,16 +89,16 @@ fn signal(store: &RedisServer, signal: Signal) {
 #[derive(Default)]
 struct Spent {
     admitted: AtomicU64,
-    /// By requests that were admitted.
+    /// Cost of the admitted requests.
     cost: AtomicU64,
-    /// Estimates of those without an end.
+    /// Estimates of requests without an end.
     without_end: AtomicU64,
     /// Starts to which no server has responded: their estimates may be charged.
     without_response: AtomicU64,
     repeated: AtomicU64,
 }
 
-/// Starts at one server and ends at another until the budget is spent. Some requests have no end, some have two with other costs.
+/// Starts at one server and ends at another until the budget is spent. Some requests have no end, some have two ends with different costs.
 async fn spend(mut clients: Vec<Client>, mut random: Random, spent: Arc<Spent>) {
     let (mut denials, add) = (0, |figure: &AtomicU64, more| figure.fetch_add(more, Ordering::SeqCst));
     while denials < 20 {
@@ -120,7 +121,7 @@ async fn spend(mut clients: Vec<Client>, mut random: Random, spent: Arc<Spent>) 
             add(&spent.without_end, u64::from(ESTIMATE) - cost);
             continue;
         }
-        // A server that is gone may have charged the end before: the next one then changes nothing.
+        // A server that is gone may have charged the end before: the next end then changes nothing.
         while !try_end(&mut clients[random.below(3) as usize], &ticket, cost as i64).await {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -177,7 +178,7 @@ async fn a_reservation_is_ended_once_by_another_server_also_when_its_own_is_gone
     }
     assert_eq!(free(&mut second, "k").await, BUDGET - 3 * ESTIMATE);
     end(&mut second, &tickets[0], 7).await;
-    // A repeated and a forged end change nothing.
+    // A repeated end and a forged end change nothing.
     end(&mut first, &tickets[0], 50).await;
     end(&mut first, &forged(&tickets[1]), 0).await;
     let expected = BUDGET - 2 * ESTIMATE - 7;
@@ -191,7 +192,7 @@ async fn a_reservation_is_ended_once_by_another_server_also_when_its_own_is_gone
     assert_eq!(free(&mut second, "k").await, BUDGET - 7 - 30 - 500);
 }
 
-/// A second at a time, from a server that has not admitted it.
+/// For one second at a time, by a server that has not admitted the request.
 async fn a_reservation_is_renewed_by_another_server_until_it_is_ended() {
     let store = RedisServer::start();
     let world = World::with_rules(RULES, 2, &store.url(), &DENY);
@@ -302,7 +303,7 @@ fn counter(store: &RedisServer) -> String {
     reserved.next().expect("a counter with reservations")
 }
 
-/// The bytes of a key; none if it has another type or is not there.
+/// The bytes of a key; none if it has another type or does not exist.
 fn value(store: &RedisServer, key: &str) -> Vec<u8> {
     redis::cmd("GET").arg(key).query(&mut store.connection()).unwrap_or_default()
 }
@@ -361,7 +362,7 @@ async fn reservations_in_a_cluster_are_of_all_limits_or_none_and_ended_by_one_ti
     assert_eq!(world.metric(1, "tidegate_reservations_total{event=\"ended\"}").await, 4);
 }
 
-/// Of two servers, each admits half of the budget by itself.
+/// Each of two servers admits half of the budget by itself.
 async fn without_the_store_hits_of_an_end_count_once_for_each_server() {
     let port = free_port();
     let store = RedisServer::start_on(port, &[]);
@@ -386,7 +387,7 @@ async fn without_the_store_hits_of_an_end_count_once_for_each_server() {
     end(&mut first, &tickets[1], -10).await;
     let expected = share - 7 - 30 - ESTIMATE;
     assert_eq!(free(&mut first, "k").await, expected);
-    // Repeated, forged, and at a server that does not have the reservation.
+    // Repeated ends, forged ends, and ends at a server that does not have the reservation.
     end(&mut first, &tickets[0], 300).await;
     end(&mut first, &forged(&tickets[2]), 300).await;
     end(&mut second, &tickets[2], 300).await;

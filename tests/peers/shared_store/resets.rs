@@ -30,7 +30,7 @@ tests_with! {
 
 const LIMIT: u32 = 3;
 
-/// Within which a reset takes effect on all servers; some more for a loaded machine.
+/// Time within which a reset takes effect on all servers, and more for a loaded machine.
 const WITHIN: Duration = Duration::from_secs(10);
 
 const RULES: &str = "
@@ -128,7 +128,7 @@ async fn used(world: &World, entries: &[(&str, &str)]) -> Vec<u64> {
     descriptors.iter().map(used).collect()
 }
 
-/// In one store and in a cluster, where the counters of the rule are in slots of their own.
+/// In one store, and in a cluster, where the counters of the rule are in different slots.
 async fn overrides_and_blocks_leave_the_counters_in_a_store_to_their_rule() {
     let (store, cluster) = (RedisServer::start(), RedisCluster::start(false));
     for url in [store.url(), cluster.url()] {
@@ -218,7 +218,7 @@ async fn a_rule_and_a_domain_are_reset_on_all_servers_within_a_second() {
     assert_eq!((status, &error["code"]), (404, &json!("NOT_FOUND")), "{error}");
 }
 
-/// Outstanding credits when the counter is reset count afterwards: no more than the limit is admitted after the reset.
+/// Credits that are outstanding when the counter is reset count afterwards: no more than the limit is admitted after the reset.
 async fn a_reset_while_credits_are_outstanding_admits_the_limit_once_more() {
     const HOT: u32 = 4_000;
     let store = RedisServer::start();
@@ -243,7 +243,7 @@ async fn a_reset_while_credits_are_outstanding_admits_the_limit_once_more() {
     }
     assert_eq!(world.operate("Reset", of(&[("hot", "v")])).await["counters"], "1");
     let (mut after, mut denied) = (0, 0);
-    // Until nothing was admitted for longer than a lease and a kept denial.
+    // Until nothing was admitted for longer than a lease and a kept denial last.
     while denied < 300 {
         for client in &mut clients {
             match is_admitted(client, "hot", "v").await {
@@ -285,7 +285,7 @@ async fn without_its_store_a_server_resets_and_gives_back_nothing() {
         ("ListCounters", of(&[("user", "ann")])),
         ("Reset", of(&[("user", "ann")])),
         ("Reset", json!({ "domain": "d", "rule": "user" })),
-        // Not decided by --on-store-failure, as requests of clients are: the hits would be gone.
+        // `--on-store-failure` does not decide it, unlike requests of clients: the hits would be gone.
         ("GiveBack", of(&[("user", "ann")])),
     ];
     for (method, body) in calls {
@@ -308,7 +308,7 @@ async fn a_store_that_loses_its_keys_is_given_the_resets_again() {
     world.operate("Reset", json!({ "domain": "d", "rule": "user" })).await;
     let before = resets();
     assert_eq!(before.iter().map(|(field, _)| field.as_str()).collect::<Vec<_>>(), ["1:duser"]);
-    // Both servers know it.
+    // Both servers know the reset.
     for client in &mut clients {
         until_admitted(client, "user", "bob").await;
     }

@@ -1,4 +1,4 @@
-//! Slots of requests in flight in a real store against those of a limiter: the same requests and releases at the same times have the
+//! Compares slots of requests in flight in a real store with those of a limiter: the same requests and releases at the same times have the
 //! same results.
 
 use super::{
@@ -43,7 +43,7 @@ pub(super) fn request<'t>(descriptors: &[(&'t str, &'t str, Hits)]) -> Request<'
     request.checked(&RequestLimits::default()).expect("a good request")
 }
 
-/// The request of descriptors with a ticket to be renewed, of which each may be a peek.
+/// The request with these descriptors and a ticket to be renewed; each descriptor may be a peek.
 pub(super) fn renewal<'t>(
     named: &'t [(String, String, Hits)],
     ticket: &'t str,
@@ -67,14 +67,14 @@ fn of_ticket(ticket: &str, hits: Option<u64>) -> Command {
     Command::release(release.id, hits, release.slots.iter().map(|(_, key)| *key).collect())
 }
 
-/// The same rules over a store and in a limiter.
+/// The same rules, over a store and in a limiter.
 struct World {
     shared: Limiter,
     model: Limiter,
     store: Store,
     /// Tickets in the store and in the limiter.
     tickets: Vec<[Box<str>; 2]>,
-    /// The descriptors of their requests, where they are renewed.
+    /// The descriptors of their requests, as renewals name them.
     named: Vec<Vec<(String, String, Hits)>>,
 }
 

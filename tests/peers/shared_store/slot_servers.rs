@@ -1,5 +1,5 @@
-//! Servers that share slots of requests in flight in one store: together they never admit more than the limit, any of them releases the
-//! slots of another, and no slot stays held for a call that has ended.
+//! Servers that share slots of requests in flight in one store: together they never admit more than the limit, each server releases the
+//! slots of the others, and no slot stays held for a call that has ended.
 
 #![expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
 
@@ -82,7 +82,7 @@ impl World {
         self.servers[server].metric(name).await
     }
 
-    /// Kills a server, and starts another one at its address.
+    /// Kills a server, and starts another at its address.
     pub(super) fn replace(&mut self, server: usize) {
         let address = self.servers[server].address().to_owned();
         self.servers[server].signal_until_it_ends(Signal::KILL);
@@ -116,7 +116,7 @@ fn ticket_is_none(response: &RateLimitResponse) -> bool {
     ticket(response).is_none()
 }
 
-/// Renews a ticket of a request with these keys; whether it is held.
+/// Renews a ticket of a request with these keys; returns whether it is held.
 pub(super) async fn renew(client: &mut Client, keys: &[&str], ticket: &str) -> bool {
     let descriptors = keys.iter().map(|key| descriptor(&[(key, "v"), ("renew", ticket)])).collect();
     let response = client.should_rate_limit("d", descriptors).await.expect("a decision");
@@ -124,7 +124,7 @@ pub(super) async fn renew(client: &mut Client, keys: &[&str], ticket: &str) -> b
     response.overall_code() == Code::Ok
 }
 
-/// Hits that are free.
+/// Free hits of a key.
 pub(super) async fn free(client: &mut Client, key: &str) -> u32 {
     let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[(key, "v")]) };
     client.should_rate_limit("d", vec![peek]).await.expect("a decision").statuses[0].limit_remaining
@@ -150,7 +150,7 @@ struct InFlight {
     denied: AtomicU64,
 }
 
-/// Callers that take at one server and release at another; some never release, some twice. One server is killed every now and then.
+/// Callers that take at one server and release at another; some never release, some release twice. Now and then a server is killed.
 async fn three_servers_never_have_more_in_flight_than_the_limit() {
     let store = RedisServer::start();
     let url = store.url();
@@ -220,7 +220,7 @@ async fn a_slot_is_released_by_another_server_also_when_its_own_is_gone() {
     }
     assert_eq!(take(&mut second, &["k"]).await, None);
     release(&mut second, &tickets[0]).await;
-    // A repeated and a forged end free nothing.
+    // A repeated release and a forged release free nothing.
     release(&mut first, &tickets[0]).await;
     release(&mut first, &tickets[1].replace("slot-", "slot-f")).await;
     assert_eq!((free(&mut first, "k").await, free(&mut second, "k").await), (1, 1));
@@ -233,7 +233,7 @@ async fn a_slot_is_released_by_another_server_also_when_its_own_is_gone() {
         release(&mut second, ticket).await;
     }
     assert_eq!(free(&mut second, "k").await, LIMIT);
-    // Of a counter of the store, nothing is left but its average.
+    // In the store, only the average of the counter remains.
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut store.connection()).expect("keys");
     assert!(keys.len() <= 5, "{keys:?}");
 }
@@ -258,7 +258,7 @@ async fn calls_that_are_reset_hold_no_slot() {
         match round % 3 {
             0 => {}
             1 => tokio::time::sleep(Duration::from_micros(50 * round as u64)).await,
-            // After the response.
+            // The call is reset after the response.
             _ => while connection.next_frame_of(stream).await.flags & END_STREAM == 0 {},
         }
         connection.send(RST_STREAM, 0, stream, &CANCEL.to_be_bytes()).await;
@@ -291,14 +291,14 @@ async fn a_call_without_a_response_of_the_store_in_time_holds_no_slot() {
         }
         assert_eq!(local.len(), if policy == "local" { 3 } else { 0 }, "{policy}");
         proxy.delay(Duration::ZERO);
-        // What the late calls have taken is released. A call during an outage has no status of the store.
+        // Slots that the late calls have taken are released. A call during an outage has no status of the store.
         let peek = || RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("k", "v")]) };
         eventually(&format!("{policy}: one slot is held"), async || {
             let response = client.should_rate_limit("d", vec![peek()]).await;
             response.is_ok_and(|response| response.statuses[0].limit_remaining == LIMIT - 1)
         })
         .await;
-        // Ends of slots of the time without the store, and of one in it.
+        // Ends of slots that were granted without the store, and of a slot in the store.
         for ticket in local.iter().chain([&in_store]) {
             release(&mut client, ticket).await;
         }
@@ -336,7 +336,7 @@ async fn slots_in_a_cluster_are_taken_by_all_limits_or_none_and_released_by_one_
     for _ in 0..20 {
         assert_eq!(take(&mut second, &["k", "two", "window"]).await, None);
     }
-    // What a denied request has taken in other slots of the cluster is taken back a moment later.
+    // Slots that a denied request has taken in other slots of the cluster are taken back a moment later.
     wait_until_free(&mut first, "k", LIMIT - 2).await;
     assert_eq!(free(&mut first, "window").await, 1_000_000 - 2);
     for ticket in &tickets {
@@ -349,7 +349,7 @@ async fn slots_in_a_cluster_are_taken_by_all_limits_or_none_and_released_by_one_
     assert_eq!(world.metric(1, "tidegate_slots_total{event=\"released\"}").await, 4);
 }
 
-/// It charged all of them, and took the hits back a moment later: meanwhile others were denied.
+/// The request used to charge all of them, and took the hits back a moment later: meanwhile other requests were denied.
 async fn a_request_that_quotas_deny_charges_nothing_beside_its_slots() {
     let store = RedisServer::start();
     let world = World::start(1, &store.url(), &DENY);
@@ -372,7 +372,7 @@ async fn a_request_that_quotas_deny_charges_nothing_beside_its_slots() {
     release(&mut client, &first).await;
 }
 
-/// Half a second at a time, from a server that has not admitted it.
+/// For half a second at a time, by a server that has not admitted the request.
 async fn a_slot_is_renewed_by_another_server_until_it_is_released() {
     let store = RedisServer::start();
     let world = World::start(2, &store.url(), &DENY);

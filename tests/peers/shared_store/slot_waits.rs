@@ -1,4 +1,4 @@
-//! Calls that wait for slots in one store: woken by releases of their server, and soon after those of others.
+//! Calls that wait for slots in one store: releases of their server wake them at once, and releases of other servers soon after.
 
 #![expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
 
@@ -51,7 +51,7 @@ async fn waiting(world: &World, server: usize, expected: u64) {
     .await;
 }
 
-/// A call that waits for a slot: its ticket, if it is admitted.
+/// A call that waits for a slot; returns its ticket, if it is admitted.
 fn start_waiting(mut client: Client, key: &'static str) -> JoinHandle<Option<String>> {
     tokio::spawn(async move { take(&mut client, &[key]).await })
 }
@@ -73,7 +73,7 @@ async fn a_call_waits_for_a_slot_that_any_server_releases() {
         waiting(&world, 1, 0).await;
         assert_eq!(free(&mut first, "one").await, 0);
     }
-    // A slot that ends by itself is released by no one.
+    // Nobody releases a slot that ends by itself.
     take(&mut first, &["ends"]).await.expect("it is free");
     take(&mut second, &["ends"]).await.expect("the first has ended");
 }
@@ -97,7 +97,7 @@ async fn calls_wait_in_their_order_and_those_that_are_reset_leave_it() {
         callers.push(start_waiting(world.servers[0].client().await, "one"));
         waiting(&world, 0, number).await;
     }
-    // `max_queue`: there is no room for a fourth.
+    // `max_queue`: there is no room for a fourth call.
     assert_eq!(take(&mut client, &["one"]).await, None);
     connection.send(RST_STREAM, 0, 1, &CANCEL.to_be_bytes()).await;
     waiting(&world, 0, 2).await;
@@ -110,7 +110,7 @@ async fn calls_wait_in_their_order_and_those_that_are_reset_leave_it() {
     wait_until_free(&mut client, "one", 1).await;
 }
 
-/// Envoy may send the end of a request after the start of the next one, over another connection.
+/// Envoy may send the end of a request after the start of the next request, over another connection.
 async fn a_start_before_its_end_is_not_denied_by_the_default_wait() {
     let store = RedisServer::start();
     let world = start(2, &store);

@@ -38,7 +38,7 @@ const ALGORITHMS: [(&str, &str); 10] = [
     ("leaky", ", algorithm: leaky_bucket"),
 ];
 
-/// The longest time by which resets may differ: that of the test.
+/// The longest time by which resets may differ: the duration of the test.
 const TOLERANCE: Duration = Duration::from_secs(60);
 
 fn rules() -> String {
@@ -65,7 +65,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("temporary paths are UTF-8")
 }
 
-/// Code, hits that remain and seconds until the reset for each algorithm, after so many hits or a peek.
+/// Code, remaining hits and seconds until the reset for each algorithm, after this many hits or a peek.
 async fn decisions(client: &mut Client, hits: u64) -> Vec<(Code, u32, u64)> {
     let mut all = Vec::new();
     for (key, _) in ALGORITHMS {
@@ -121,7 +121,7 @@ async fn counters_moved_into_a_store_and_back_decide_as_before() {
     assert!(shared.terminate().success());
 
     done(&["store", "export", &url, text(&file_back)]);
-    // By way of another store, which has no rules either. Logs and buckets were lost on it, with exit code 0.
+    // By way of another store, which has no rules either. Logs and buckets used to be lost on this way, with exit code 0.
     let other = RedisServer::start();
     assert_eq!(done(&["store", "import", &other.url(), text(&file_back)]), "10 counters imported\n");
     fs::remove_file(&file_back).expect("it was written");
@@ -132,7 +132,7 @@ async fn counters_moved_into_a_store_and_back_decide_as_before() {
     assert_alike(&decisions(&mut back.client().await, 0).await, &spent);
 }
 
-/// A window that reserves, and requests in flight: a data directory, a store, another store, a data directory.
+/// A window that reserves, and requests in flight: from a data directory to a store, another store, and a data directory.
 async fn slots_and_reservations_move_into_a_store_and_back() {
     let rules = rules_file(
         "domain: d
@@ -169,7 +169,7 @@ descriptors:
     done(&["store", "export", &store.url(), text(&file_back)]);
     assert_eq!(done(&["store", "import", &other.url(), text(&file_back)]), "3 counters imported\n");
     fs::remove_file(&file_back).expect("it was written");
-    // By the tickets of the first store.
+    // With the tickets of the first store.
     let shared = Server::with_rules(rules.path(), &[&patient[..], &["--counters", &other_url]].concat());
     let mut client = shared.client().await;
     let mut left = Vec::new();

@@ -1,5 +1,5 @@
-//! Hits that are taken back after another slot has denied the request: afterwards a counter admits no more than if the request had
-//! never been sent, and exactly as much if nothing else was charged in between.
+//! Hits that are taken back after another slot has denied the request: afterwards a counter admits no more than if the request had never
+//! been sent, and exactly as much if nothing else was charged in between.
 
 use super::{
     RedisServer,
@@ -27,7 +27,7 @@ const WORLDS: u64 = 60;
 fn request(keys: &[(&'static str, Hits)]) -> Request<'static> {
     let mut request = Request::new("d");
     for &(key, hits) in keys {
-        // Another value is another group.
+        // Another value is in another group.
         let entry = Entry { key, value: key };
         request.push(Descriptor { entries: [entry].into_iter().collect(), limit: None, hits });
     }
@@ -38,10 +38,10 @@ fn hit(hits: u64) -> Hits {
     Hits::new(Some(hits), 0, false)
 }
 
-/// A limit under test at `a`, and at `b` one that admits nothing.
+/// A limit under test at `a`, and a limit that admits nothing at `b`.
 struct World {
     limiter: Limiter,
-    /// The same counter without the requests that were denied.
+    /// The same counter without the denied requests.
     model: Limiter,
     window: u64,
     text: String,
@@ -59,7 +59,7 @@ impl World {
     }
 }
 
-/// Charges `a` for a request that `b` denies; what is to be taken back, if anything was charged.
+/// Charges `a` for a request that `b` denies; returns what is to be taken back, if anything was charged.
 fn deny(store: &mut Store, owned: &OwnedPinned<'_>, hits: u64, now: Timestamp) -> Option<Undo> {
     let request = request(&[("a", hit(hits)), ("b", hit(1))]);
     let mut remote = owned.remote(&request, now).expect("the domain is shared");
@@ -90,7 +90,7 @@ async fn denied_requests_over_several_slots_leave_nothing_behind() {
     let worlds =
         std::env::var("TIDEGATE_UNDO_WORLDS").ok().and_then(|text| text.parse().ok()).unwrap_or(WORLDS);
     let (mut undone, mut alone, mut peeks, mut given_back) = (0_u64, 0_u64, 0_u64, 0_u64);
-    // The last two kinds are the reference's semantics, and changes of rules.
+    // The last two kinds are the reference semantics, and changes of rules.
     for (kind, (name, _)) in KINDS.iter().enumerate().take(ALGORITHMS) {
         for number in 0..worlds {
             let mut random = Random((kind as u64) << 32 | number);
@@ -100,8 +100,8 @@ async fn denied_requests_over_several_slots_leave_nothing_behind() {
             for step in 0..8 {
                 let at = micros(now);
                 let undo = deny(&mut store, &owned, 1 + random.below(5), at);
-                // Requests between the charge and its end: the model has those that were admitted.
-                // A window that begins with the first hit stays as the denied request has opened it: see docs/shared.md.
+                // Requests between the charge and its end: the model has the admitted requests. A window that begins with the first hit
+                // stays as the denied request has opened it: see docs/shared.md.
                 let is_alone = random.one_in(2) || *name == "fixed_window first_hit";
                 let between = if is_alone { 0 } else { 1 + random.below(3) };
                 for _ in 0..between {
@@ -166,8 +166,8 @@ async fn hits_are_taken_back_once() {
     }
 }
 
-/// Two hits are used and three charged for a request that is denied elsewhere; others give back four and take four. Had the three never
-/// been charged, four would be used.
+/// Two hits are used and three charged for a request that is denied elsewhere; other requests give back four and take four. Had the three
+/// hits never been charged, four would be used.
 async fn hits_given_back_in_between_are_not_taken_back_again() {
     let server = RedisServer::start();
     for (kind, keys) in [
@@ -197,7 +197,7 @@ async fn hits_given_back_in_between_are_not_taken_back_again() {
         assert_eq!(left(shared(&mut store, &owned, hit(4), at(3))), 5, "{kind}");
         store.take_back(&undo, 1, at(4));
         assert_eq!(left(shared(&mut store, &owned, Hits::Peek, at(4))), 5, "{kind}");
-        // A charge after the give-back is taken back as ever.
+        // A charge after the give-back is taken back as always.
         let undo = deny(&mut store, &owned, 3, at(5)).expect("three hits were charged");
         store.take_back(&undo, 2, at(6));
         assert_eq!(left(shared(&mut store, &owned, Hits::Peek, at(6))), 5, "{kind}");

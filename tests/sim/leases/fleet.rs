@@ -18,7 +18,7 @@ const NODES: usize = 10;
 /// A step of the world.
 const STEP: u64 = MILLI / 10;
 
-/// Faults of a run: a chance of one in so many, for each message, or each millisecond. 0 is never.
+/// Faults of a run: the chance is one in this number, for each message or each millisecond. 0 means never.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Faults {
     pub(super) lost_once_in: u64,
@@ -54,9 +54,9 @@ impl Faults {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Serves,
-    /// They are lost until it starts again.
+    /// Messages are lost until it starts again.
     KilledUntil(u64),
-    /// They are read when it goes on.
+    /// Messages are read when it continues.
     StoppedUntil(u64),
 }
 
@@ -75,17 +75,17 @@ pub(super) struct Fleet {
     phase: Phase,
     nodes: Vec<Node>,
     nodes_made: u64,
-    /// By the time of their arrival, and a number.
+    /// Messages by the time of their arrival, and a number.
     messages: BTreeMap<(u64, u64), Message>,
     sent: u64,
-    /// Has all admissions.
+    /// The counter of all admissions.
     oracle: Oracle,
-    /// Gets all requests alone.
+    /// The counter of a limiter that gets all requests alone.
     alone: Oracle,
     by_server: u64,
     pub(super) by_credits: u64,
     by_one: u64,
-    /// Admissions for which nothing was left.
+    /// Admissions although nothing was left.
     pub(super) beyond: u64,
     /// How often each fault occurred.
     pub(super) happened: [(&'static str, u64); 4],
@@ -122,7 +122,7 @@ impl Fleet {
         self.by_one
     }
 
-    /// Runs for so long, with a demand of `percent` of the limit in each second.
+    /// Runs for this long, with a demand of `percent` of the limit in each second.
     pub(super) fn run(&mut self, nanos: u64, percent: u64) {
         let mut due = 0;
         for step in 0..nanos / STEP {
@@ -158,7 +158,7 @@ impl Fleet {
         self.oracle.take(1, self.now);
     }
 
-    /// A request at a node; six of ten are at one of them.
+    /// A request at a node; six of ten requests are at the same node.
     fn request(&mut self) {
         if self.alone.remaining(self.now) > 0 {
             self.alone.take(1, self.now);
@@ -246,7 +246,7 @@ impl Fleet {
                 let last = self.nodes[node].granted(&response, clock);
                 last.into_iter().for_each(|claim| self.claim(node, former, claim));
             }
-            // To a node that was killed.
+            // The node was killed.
             Message::Decided { .. } | Message::Granted { .. } => {}
         }
     }
@@ -264,7 +264,7 @@ impl Fleet {
         let end = self.now + self.rng.between(20, 300) * MILLI;
         if self.happens(self.faults.server_killed_once_in) {
             self.happened[1].1 += 1;
-            // What is admitted after the last snapshot is forgotten with and without leases.
+            // Hits admitted after the last snapshot are forgotten, with and without leases.
             if self.faults.forgets {
                 self.server.forget_credits(self.time());
             }

@@ -1,5 +1,5 @@
-//! Ten holders of credits and one server, in true time: no admission is beyond what one naive limiter has left at its moment, and hardly
-//! any is missing.
+//! Ten holders of credits and one server, in true time: no admission exceeds what a naive limiter has left at that moment, and hardly any
+//! is missing.
 //!
 //! A run depends on its seed alone. `TIDEGATE_SIM_SEEDS=1000` runs as many seeds with faults for each kind of limit.
 
@@ -59,7 +59,7 @@ fn kinds() -> [(&'static str, Model); 10] {
     ]
 }
 
-/// Most of the demand is at one node, and moves to another twice in a second.
+/// Most of the demand is at one node, and moves to another node twice in a second.
 #[test]
 fn ten_nodes_admit_97_per_cent_of_what_one_limiter_would_and_nothing_beyond() {
     for (keys, model) in kinds() {
@@ -83,8 +83,8 @@ fn ten_nodes_admit_97_per_cent_of_what_one_limiter_would_and_nothing_beyond() {
     }
 }
 
-/// Nodes and the server are killed, the server is stopped for a while and goes on, messages are lost and late. Only what a killed
-/// process held, and what it could not decide, is missing.
+/// Nodes and the server are killed, the server is stopped for a while and continues, messages are lost and late. Only hits that a killed
+/// process held, and hits that it could not decide, are missing.
 #[test]
 fn no_kill_no_stop_and_no_lost_message_exceeds_a_limit() {
     let seeds = env::var("TIDEGATE_SIM_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2);
@@ -109,7 +109,7 @@ fn no_kill_no_stop_and_no_lost_message_exceeds_a_limit() {
     }
 }
 
-/// The check finds a fault: a server that is killed forgets the outstanding credits.
+/// The check finds a fault: a killed server forgets the outstanding credits.
 #[test]
 fn credits_that_a_killed_server_forgets_are_found() {
     let faults = Faults { forgets: true, ..Faults::ALL };

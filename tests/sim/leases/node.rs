@@ -1,4 +1,4 @@
-//! A holder of credits, and the epoch of the server that it knows.
+//! A holder of credits, with the epoch of the server that it knows.
 
 use super::server::Decided;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use tidegate_shared::lease::{
 };
 
 pub(super) struct Node {
-    /// Another one after each kill.
+    /// The id changes with each kill.
     pub(super) id: u64,
-    /// The last one that it saw.
+    /// The last epoch that it saw.
     pub(super) epoch: u64,
     holder: Option<Holder>,
 }
@@ -62,7 +62,7 @@ impl Node {
         self.see(response.epoch, now)
     }
 
-    /// Under another epoch, all credits are given up, and the counter is learned anew.
+    /// In another epoch, all credits are given up, and the counter is learned again.
     fn see(&mut self, epoch: u64, now: Monotonic) -> Option<LeaseRequest> {
         // A late response of a former process changes nothing.
         if epoch <= self.epoch {

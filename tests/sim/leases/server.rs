@@ -22,7 +22,7 @@ pub(super) struct Server {
     starts: u64,
 }
 
-/// A decision, with what a holder has to know.
+/// A decision, with the data that a holder needs.
 #[derive(Clone, Copy)]
 pub(super) struct Decided {
     pub(super) is_admitted: bool,
@@ -51,7 +51,7 @@ fn start(rules: &str, disk: &SimulatedDisk, now: Timestamp) -> (Limiter, Writer)
 }
 
 impl Server {
-    /// With one limit of these keys.
+    /// A server with one limit with these keys.
     pub(super) fn new(keys: &str, requests: u64, now: Timestamp) -> Self {
         let rules = format!(
             "{{ domain: d, descriptors: [{{ key: a, rate_limit: {{ {keys}, requests_per_unit: {requests} }} }}] }}"
@@ -71,7 +71,7 @@ impl Server {
         self.limiter.pin().with_leases(self.key(), now, |_, leased| leased.leases.clear());
     }
 
-    /// A new process from the last snapshot.
+    /// Starts a new process from the last snapshot.
     pub(super) fn restart(&mut self, now: Timestamp) {
         (self.limiter, self.writer) = start(&self.rules, &self.disk, now);
         self.starts += 1;

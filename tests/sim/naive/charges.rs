@@ -1,4 +1,4 @@
-//! The charges of a request: which counters they are of, and which fit.
+//! The charges of a request: their counters, and which of them fit.
 
 use super::{Key, Label, Naive, Of};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     schedule::{Schedule, with_limit},
 };
 
-/// Lengths of windows that the reference has too.
+/// Lengths of windows that the reference server has too.
 const UNITS: [u64; 3] = [1_000_000_000, 60_000_000_000, 3_600_000_000_000];
 
 /// One descriptor's hits for one counter.
@@ -18,19 +18,19 @@ pub struct Charge {
     pub(super) requests: u64,
     /// The numbers that apply now.
     pub(super) model: Model,
-    /// Those that the rule declares.
+    /// The numbers that the rule declares.
     pub(super) declared: Model,
     /// Other numbers at times of the week.
     pub(super) schedule: Option<Schedule>,
     pub hits: Hits,
     pub always: bool,
-    /// The most that it counts beyond the limit, in its requests per window, and the hits that its queue has.
+    /// The most hits that it counts beyond the limit, in its requests per window, and the hits of its queue.
     pub(super) debt_max: Option<u64>,
     pub(super) queued_max: u64,
     pub fits: bool,
     /// Whether it needs a new counter and there is no room for one.
     pub(super) has_no_room: bool,
-    /// Of limits that the reference has too: hits that remain after it, in the order of the request.
+    /// For limits that the reference server has too: hits that remain after it, in the order of the request.
     pub(super) remaining_in_order: Option<u64>,
     /// If it is over its limit and could have been queued: time until the queue has room for it.
     pub until_queueable: Option<Wait>,
@@ -64,7 +64,7 @@ impl Naive {
             charge.fits = match charge.hits {
                 Hits::Take(_) | Hits::Peek if is_of_ban(key) => !oracle.is_banned(now),
                 Hits::Take(_) => taken <= oracle.remaining(now),
-                // In the reference, a peek passes at exactly the limit.
+                // In the reference semantics, a peek passes at exactly the limit.
                 Hits::Peek if self.settings.is_reference => oracle.used(now) <= charge.requests,
                 Hits::Peek => oracle.remaining(now) > 0,
                 Hits::GiveBack(_) => true,
@@ -72,7 +72,7 @@ impl Naive {
         }
     }
 
-    /// As the reference does: each charge finds the counter as those before it left it.
+    /// Like the reference server: each charge finds the counter as the charges before it left it.
     fn evaluate_in_order(&self, charges: &mut [Charge], key: Key, now: u64) {
         let mut used = self.oracle(charges, key, now).used(now);
         for charge in charges.iter_mut().filter(|charge| charge.key == key) {
@@ -85,7 +85,7 @@ impl Naive {
     /// Sum of the hits of a counter that count under this verdict.
     pub fn counted(&self, charges: &[Charge], key: Key, is_over: bool, hits: fn(Hits) -> u64) -> u64 {
         if is_of_ban(key) {
-            // One for a request that the limit itself denies, unless a ban is in force; none is given back.
+            // One denial for a request that the limit itself denies, unless a ban is in force; none is given back.
             let is_denial = |(limit, ban): (&Charge, &Charge)| {
                 ban.key == key && takes(limit.hits) > 0 && !limit.fits && ban.fits
             };
@@ -139,7 +139,7 @@ impl Naive {
                 let mut windows = Vec::new();
                 for (index, limit) in rule.limits.iter().enumerate() {
                     let of = match limit.model {
-                        // One limit of each window has the counter that the reference would have.
+                        // One limit of each window has the counter that the reference server would have.
                         Model::FixedWindow { window, .. }
                             if self.settings.is_reference
                                 && limit.always
@@ -180,8 +180,8 @@ impl Naive {
         self.oracle_of(charge, now)
     }
 
-    /// The counter of a charge, read under its limit. Charges of one counter have one limit, except that limits sent
-    /// with requests may differ in number.
+    /// The counter of a charge, read under its limit. Charges of one counter have the same limit, except that limits sent with requests may
+    /// differ in number.
     pub(super) fn oracle_of(&self, charge: &Charge, now: u64) -> Oracle {
         let mut oracle = match self.counters.get(&charge.key) {
             Some(oracle) => oracle.clone(),
@@ -192,8 +192,8 @@ impl Naive {
         oracle
     }
 
-    /// Shadow rules never deny; quota rules deny only if all of them are over. With exact semantics a quota in shadow mode is not
-    /// among them; with reference semantics it is one that is never over.
+    /// Shadow rules never deny; quota rules deny only if all of them are over. With exact semantics a quota in shadow mode is not one of
+    /// them; with reference semantics it counts as a quota that is never over.
     pub(super) fn verdict(&self, descriptors: &[DescriptorHits], charges: &[Charge]) -> bool {
         let rule = |index: usize| match descriptors[index] {
             DescriptorHits { own: None, rule, .. } => self.rules.0.get(rule),
@@ -211,7 +211,7 @@ impl Naive {
 }
 
 impl Charge {
-    /// Of hits that are counted beside these that are used, those within the bound on debts.
+    /// The hits within the bound on debts, if they are counted in addition to the used hits.
     pub(super) fn within_debt(&self, oracle: &Oracle, hits: u64, now: u64) -> u64 {
         let Some(windows) = self.debt_max.filter(|_| self.always) else { return hits };
         let most = oracle.limit() + windows * self.requests + self.queued_max;
@@ -234,7 +234,7 @@ pub fn sum(charges: &[Charge], key: Key, counts: impl Fn(&Charge) -> bool, hits:
     of_key.map(|charge| hits(charge.hits)).sum()
 }
 
-/// Whether the counter is that of denials.
+/// Whether the counter is a counter of denials.
 pub fn is_of_ban(key: Key) -> bool {
     matches!(key.2, Of::Ban(_))
 }

@@ -21,8 +21,7 @@ pub struct Naive {
     settings: Settings,
     rules: Rules,
     pub counters: BTreeMap<Key, Oracle>,
-    /// The limit under which each counter was counted last; none for limits sent with requests, which differ in number
-    /// only.
+    /// The limit under which each counter was last counted; none for limits sent with requests, which differ in number only.
     labels: BTreeMap<Key, Option<Label>>,
     pub queue: NaiveQueue,
     snapshot: Snapshot,
@@ -55,17 +54,17 @@ impl PartialEq for Label {
     }
 }
 
-/// Rule, value, and which counter of these.
+/// Rule, value, and the limit whose counter it is.
 pub type Key = (usize, usize, Of);
 
-/// The limit that a counter is of.
+/// The limit that a counter belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Of {
-    /// One of those of the rule.
+    /// One of the limits of the rule.
     Rule(usize),
-    /// That sent with the request.
+    /// The limit sent with the request.
     Request,
-    /// In the reference: the limit of the rule, or of the request, with a window of so many nanoseconds.
+    /// In the reference semantics: the limit of the rule, or of the request, with a window of this many nanoseconds.
     Window(u64),
     /// Denials by one of the limits of the rule.
     Ban(usize),
@@ -146,7 +145,7 @@ impl Naive {
         self.queue.remaining_waits(now)
     }
 
-    /// Number of counters, including expired ones that were not swept.
+    /// Number of counters, including expired counters that were not swept.
     pub fn counters(&self) -> usize {
         self.counters.len()
     }
@@ -174,14 +173,14 @@ impl Naive {
         counters.retain(|_, oracle| oracle.expires() > start);
         self.counters = counters;
         self.queue = NaiveQueue::new(self.settings.queued_max);
-        // Counters that were moved to the present are written again, and so is everything if nothing was written yet.
+        // Counters that were moved to the present are written again; everything is written if nothing was written yet.
         self.is_changed = at > start || at == 0;
         self.drop_ended_bans();
     }
 
     /// Decides a request; its caller waits at most `max_wait` nanoseconds.
     pub fn decide(&mut self, descriptors: &[DescriptorHits], max_wait: u64, now: u64) -> Outcome {
-        // If counters are scarce, the result depends on which expired ones are still stored.
+        // If counters are scarce, the result depends on which expired counters are still stored.
         if self.settings.may_fill_up() {
             self.sweep(now);
         }
@@ -208,7 +207,7 @@ impl Naive {
         self.outcome(is_over, descriptors, &charges, now)
     }
 
-    /// The verdict, and whether there is room for new counters. Without room, descriptors that need one may be over.
+    /// The verdict, and whether there is room for new counters. Without room, descriptors that need a new counter may be over.
     fn make_room(
         &mut self,
         descriptors: &[DescriptorHits],
@@ -224,7 +223,7 @@ impl Naive {
                     && naive.taken(charges, **key, is_over, now) > 0
             };
             let new = counters.iter().filter(|key| is_new(key)).count();
-            // A peek is about what a hit would get.
+            // A peek reports what a hit would get.
             let is_asked = |charge: &Charge| {
                 matches!(charge.hits, Hits::Peek) && !naive.counters.contains_key(&charge.key)
             };
@@ -250,7 +249,7 @@ impl Naive {
         (self.verdict(descriptors, charges), has_room)
     }
 
-    /// The hits that are added to a counter: those that count, within the bound on debts.
+    /// The hits that are added to a counter: the hits that count, within the bound on debts.
     fn taken(&self, charges: &[Charge], key: Key, is_over: bool, now: u64) -> u64 {
         let [given, taken] = [gives, takes].map(|hits| self.counted(charges, key, is_over, hits));
         let charge = charges.iter().find(|charge| charge.key == key).expect("counters are those of charges");
@@ -280,8 +279,8 @@ impl Naive {
         }
     }
 
-    /// Converts the counters that were counted under another limit, once: hits used before count as taken now. The limit of
-    /// a counter is that of its first charge.
+    /// Converts the counters that were counted under another limit, once: hits used before count as taken now. The limit of a counter is
+    /// the limit of its first charge.
     pub fn convert(&mut self, charges: &[Charge], now: u64) {
         for (index, Charge { key, declared, label, .. }) in charges.iter().enumerate() {
             if charges[..index].iter().any(|former| former.key == *key) {

@@ -7,9 +7,9 @@ use crate::{
     schedule::{Schedule, with_limit},
 };
 
-/// Hits of a request for one counter, and what may admit them.
+/// Hits of a request for one counter, and the state that may admit them.
 struct Wanted {
-    /// As of now, under the numbers that the rule declares.
+    /// The present counter, under the numbers that the rule declares.
     oracle: Oracle,
     declared: Model,
     schedule: Option<Schedule>,
@@ -30,7 +30,7 @@ impl Naive {
         let DescriptorHits { rule, own, .. } = descriptors[descriptor];
         let is_shadow = own.is_none() && self.rules.0.get(rule).is_some_and(|rule| rule.shadow);
         let of_descriptor = || charges.iter().filter(|charge| charge.descriptor == descriptor);
-        // Without a schedule what is admitted stays so, so that the longest wait is that of all.
+        // Without a schedule an admitted request stays admitted, so the longest wait is the wait for all.
         let charged = if is_denied { self.charged_by_denial(descriptors, charges, now) } else { Vec::new() };
         let joint = of_descriptor().any(|charge| charge.schedule.is_some()) && !self.settings.is_reference
             || !charged.is_empty();
@@ -57,7 +57,7 @@ impl Naive {
                     };
                     Tightest { remaining: 0, reset: self.until_all_admit(charges, &all, &quotas, now) }
                 }
-                // In the reference, a reset is always the end of the window.
+                // In the reference semantics, a reset is always the end of the window.
                 Some(nanos) if self.settings.is_reference => {
                     let remaining = charge.remaining_in_order.unwrap_or_else(remaining);
                     Tightest { remaining, reset: Wait::After(nanos) }
@@ -82,8 +82,9 @@ impl Naive {
         ban.filter(|ban| self.oracle_of(ban, now).is_banned(now))
     }
 
-    /// The charges of limits that admitted their hits, and counted them although the request is denied. It waits for them too, unless their rule
-    /// does not deny by itself; a limit that denies has a wait of its own. In the reference, a reset is of one limit.
+    /// The charges of limits that admitted their hits, and counted them although the request is denied. The request waits for them too,
+    /// unless their rule does not deny by itself; a limit that denies has a wait of its own. In the reference semantics, a reset is of one
+    /// limit.
     fn charged_by_denial<'c>(
         &self,
         descriptors: &[DescriptorHits],
@@ -99,7 +100,7 @@ impl Naive {
         let is_charged = |index: usize, charge: &Charge| {
             charge.always
                 && !charge.is_over()
-                // There was room for it.
+                // There was room for the counter.
                 && self.counters.contains_key(&charge.key)
                 && self.ban_in_force(charges, index, now).is_none()
                 && takes(charge.hits) > 0
@@ -113,8 +114,8 @@ impl Naive {
         charged.map(|(_, charge)| charge).collect()
     }
 
-    /// The charges of each quota of the request, if one of them admits, for the reset of a descriptor that is none: as long as one does, they do
-    /// not deny.
+    /// The charges of each quota of the request, if one of them admits, for the reset of a descriptor without a quota: while one quota
+    /// admits, they do not deny.
     fn quotas_that_admit<'c>(
         &self,
         descriptors: &[DescriptorHits],
@@ -132,7 +133,7 @@ impl Naive {
         if is_awaited { quotas } else { Vec::new() }
     }
 
-    /// The wait until the hits of the request for the counters of all these charges are admitted, and those of one of the quotas.
+    /// The wait until the hits of the request for the counters of all these charges, and for those of one of the quotas, are admitted.
     fn until_all_admit(
         &self,
         charges: &[Charge],
@@ -154,7 +155,7 @@ impl Naive {
     }
 }
 
-/// Between two moments at which another number begins to apply, what is admitted stays so.
+/// Between two moments at which another number begins to apply, an admitted request stays admitted.
 fn until_admitted(all: &[Wanted], quotas: &[Vec<Wanted>], now: u64) -> Wait {
     let of_quotas = || quotas.iter().flatten();
     if all.iter().chain(of_quotas()).all(|wanted| wanted.schedule.is_none()) {
@@ -187,7 +188,8 @@ fn until_admitted(all: &[Wanted], quotas: &[Vec<Wanted>], now: u64) -> Wait {
     }
 }
 
-/// The wait until `admits` holds for a moment, by the numbers that apply from an earlier moment on: while no other number begins to apply, it stays
+/// The wait until `admits` holds for a moment, by the numbers that apply from an earlier moment on: while no other number begins to apply,
+/// it holds from then on.
 /// so once it does.
 pub fn first_under_schedules(schedules: &[&Schedule], now: u64, admits: impl Fn(u64, u64) -> bool) -> Wait {
     let mut from = now;
@@ -201,7 +203,7 @@ pub fn first_under_schedules(schedules: &[&Schedule], now: u64, admits: impl Fn(
             from = end;
         }
     }
-    // In one zone a week has all that ever applies.
+    // In one zone a week contains everything that ever applies.
     if schedules.iter().all(|schedule| schedule.zone() == schedules[0].zone()) {
         Wait::Never
     } else {
@@ -223,7 +225,7 @@ impl Wanted {
         self.admits_by(self.schedule.as_ref().and_then(|schedule| schedule.requests_at(from)), at)
     }
 
-    /// Whether the hits are admitted at `at`, by this number or the declared one.
+    /// Whether the hits are admitted at `at`, by this number or the declared number.
     fn admits_by(&self, number: Option<u64>, at: u64) -> bool {
         let mut then = self.oracle.clone();
         if self.schedule.is_some() {

@@ -1,8 +1,9 @@
-//! Costs known at the end: every verdict, and what remains and the reset of every status, are compared with those of a list of charges, of which an end
-//! replaces the estimate by the cost. Limits of all algorithms, several in a rule, with bans, schedules and `charge: always`, in shadow and quota mode;
-//! requests that give hits back beside starts, and peeks; ends that are lost, repeated and late; renewals; reloads, stops and crashes.
+//! Costs known at the end: every verdict, and the remaining hits and reset of every status, are compared with a list of charges, in which
+//! an end replaces the estimate by the cost. Limits of all algorithms, several in a rule, with bans, schedules and `charge: always`, in
+//! shadow and quota mode; requests that give hits back beside starts, and peeks; ends that are lost, repeated and late; renewals; reloads,
+//! stops and crashes.
 //!
-//! That nothing is found shows something only if faults are: each of [`Fault`] is planted into what reaches the limiter, and found.
+//! Finding no difference shows something only if faults are found: each [`Fault`] is planted into the input of the limiter, and found.
 
 mod oracle;
 mod process;
@@ -22,12 +23,12 @@ const SEEDS: u64 = 100;
 /// Seeds in which a planted fault must be found.
 const SEEDS_WITH_FAULT: u64 = 100;
 
-/// What a limiter might do wrong.
+/// Faults that a limiter might have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     CostsOneMore,
     KeepsWhatIsReturned,
-    /// Charges one hit instead of those of the request.
+    /// Charges one hit instead of the request's hits.
     ForgetsEstimates,
     ChargesNoDenials,
     LosesRenewals,
@@ -76,7 +77,7 @@ fn planted_faults_of_estimates_are_found() {
     }
 }
 
-/// An error describes the first difference, by a trace as short as was found.
+/// An error describes the first difference, by the shortest trace that was found.
 fn check(rules: &Rules, trace: Vec<Step>) -> Result<(), String> {
     if compare(rules, &trace, None).is_ok() {
         return Ok(());

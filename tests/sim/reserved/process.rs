@@ -1,4 +1,4 @@
-//! The limiter under test. Faults are planted here, into what reaches it.
+//! The limiter under test. Faults are planted here, into its input.
 
 use super::{Fault, oracle::START, rules::Rules};
 use crate::{
@@ -24,7 +24,7 @@ pub struct Process {
     fault: Option<Fault>,
     rules: Rules,
     machine: Machine,
-    /// The tickets of all requests that had one.
+    /// The tickets of all requests that had a ticket.
     tickets: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ impl Process {
         Self { fault, rules, machine, tickets: Vec::new() }
     }
 
-    /// Returns also the ticket of the request, if it has one.
+    /// Also returns the ticket of the request, if it has one.
     pub fn decide(&mut self, descriptors: &[DescriptorHits], now: u64) -> (Outcome, Option<String>) {
         let (names, pinned) = (names(descriptors), self.machine.limiter.pin());
         let decision = pinned.decide(&request(descriptors, &names), moment(now));
@@ -43,7 +43,7 @@ impl Process {
         (outcome(&decision), ticket)
     }
 
-    /// The ticket of the request that had one so many before the last.
+    /// The ticket of the request that had a ticket this many before the last.
     pub fn ticket(&self, back: usize) -> Option<String> {
         let index = self.tickets.len().checked_sub(back + 1)?;
         Some(self.tickets[index].clone())
@@ -59,11 +59,11 @@ impl Process {
         let mut message = Request::new("sim");
         let entries = [Entry { key: "slot", value: ticket }].into_iter().collect();
         message.push(Descriptor { entries, limit: None, hits });
-        // An end that arrives late is dated at its start all the same.
+        // A late end is dated at its start nevertheless.
         assert_eq!(self.machine.limiter.pin().decide(&message, moment(now)).code, Code::Ok);
     }
 
-    /// Renews a request of these rules and values; whether it is held.
+    /// Renews a request of these rules and values; returns whether it is held.
     pub fn renew(&self, ticket: &str, of: &[(usize, usize)], is_peek: bool, now: u64) -> bool {
         let is_peek = is_peek || self.fault == Some(Fault::LosesRenewals);
         let hits = if is_peek { Hits::Peek } else { Hits::ONE };

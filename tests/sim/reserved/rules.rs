@@ -1,4 +1,4 @@
-//! Random limits that charge estimates, beside others: as a rule file, and as the oracle's models.
+//! Random limits that charge estimates, and other limits: as a rule file, and as the oracle's models.
 
 use crate::{
     oracle::Model,
@@ -11,19 +11,19 @@ use std::fmt::Write;
 /// Nanoseconds of a millisecond.
 pub const MILLI: u64 = 1_000_000;
 
-/// The hits that a start is charged.
+/// The hits that a start charges.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Estimate {
     Hits(u64),
-    /// Those of the request.
+    /// The hits of the request.
     OfRequest,
 }
 
-/// An estimate, and what becomes of it.
+/// An estimate, and what happens to it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Reserve {
     pub estimate: Estimate,
-    /// The time until which an end is awaited, in nanoseconds.
+    /// The time until which an end is expected, in nanoseconds.
     pub hold: u64,
     /// Whether the estimate is returned then.
     pub returns: bool,
@@ -42,7 +42,7 @@ pub struct Limit {
     pub ban: Option<Model>,
 }
 
-/// How a limit counts, whatever number it admits.
+/// The way in which a limit counts, whatever number it admits.
 #[derive(Clone, Copy, Debug)]
 struct Counting {
     algorithm: u64,
@@ -85,7 +85,7 @@ impl Counting {
         self.algorithm >= 5
     }
 
-    /// The keys of a limit of so many hits, and its model.
+    /// The keys of a limit of this many hits, and its model.
     fn limit(self, limit: u64) -> (String, Model) {
         let Self { algorithm, millis, precision, size } = self;
         let window = millis * MILLI;
@@ -122,10 +122,10 @@ impl Limit {
         Self::of(counting, rng, is_quota, false)
     }
 
-    /// One that replaces another one, and often counts in the same way.
+    /// A limit that replaces another limit, and often counts in the same way.
     pub fn instead_of(rng: &mut Rng, former: &Self, is_quota: bool) -> Self {
         let counting = if rng.once_in(2) { former.counting } else { Counting::random(rng) };
-        // The ends of estimates that are still open would be bounded by the default of `debt_max`, which a list of charges is not.
+        // The default of `debt_max` would bound the ends of estimates that are still open, and a list of charges has no such bound.
         Self::of(counting, rng, is_quota, counting.is_bucket())
     }
 

@@ -1,5 +1,5 @@
-//! Random traffic: starts, their ends, which are lost, repeated or late, and requests that give hits back; with other rules and disruptions
-//! in between.
+//! Random traffic: starts, their ends, which are lost, repeated or late, and requests that give hits back; with rule changes and
+//! disruptions in between.
 
 use super::rules::{Limit, MILLI, Rules};
 use crate::{
@@ -20,7 +20,7 @@ pub struct Step {
     pub event: Event,
 }
 
-/// Requests with a ticket are named by how many had one since.
+/// A request with a ticket is identified by the number of later requests with a ticket.
 #[derive(Clone, Debug)]
 pub enum Event {
     Request(Vec<DescriptorHits>),
@@ -34,7 +34,7 @@ pub enum Event {
         back: usize,
         hits: u64,
     },
-    /// A renewal, or a peek of one. It may have ended before.
+    /// A renewal, or a peek of a renewal. The request may have ended before.
     Renew {
         back: usize,
         is_peek: bool,
@@ -49,7 +49,7 @@ pub enum Event {
 pub fn random(rng: &mut Rng, rules: &Rules) -> Vec<Step> {
     let gaps = [0, 0, MILLI, 7 * MILLI, 50 * MILLI, 120 * MILLI + 1, 900 * MILLI, 4_000 * MILLI];
     let after = |rng: &mut Rng| match rng.below(60) {
-        // Up to the next hour, at which numbers change.
+        // Up to the next hour, when numbers change.
         0 => rng.between(1, 3_600_000) * MILLI,
         _ => rng.pick(&gaps),
     };

@@ -1,7 +1,7 @@
-//! Requests in flight: every decision, every renewal, every end of a wait and what is free afterwards are compared with those of a list of requests
+//! Requests in flight: every decision, every renewal, every end of a wait and the free hits afterwards are compared with a list of requests
 //! with their starts and ends, while ends are lost, repeated, late, partial and forged, processes stop and crash, and rules change.
 //!
-//! That nothing is found shows something only if faults are: each of [`Fault`] is planted into what reaches the limiter, and found.
+//! Finding no difference shows something only if faults are found: each [`Fault`] is planted into the input of the limiter, and found.
 
 mod oracle;
 mod process;
@@ -19,7 +19,7 @@ const SEEDS: u64 = 300;
 /// Seeds in which a planted fault must be found.
 const SEEDS_WITH_FAULT: u64 = 30;
 
-/// What a limiter might do wrong.
+/// Faults that a limiter might have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     AdmitsOneMore,
@@ -31,14 +31,14 @@ pub enum Fault {
     ForgetsSlots,
     LosesEnds,
     LosesRenewals,
-    /// The second end of a request is taken for that of the newest.
+    /// The second end of a request counts as the end of the newest request.
     EndsAnother,
     EndsPartsAsWhole,
-    /// Requests that wait are not called, and find out by their timers only.
+    /// Waiting requests are not called, and notice free slots by their timers only.
     LosesCalls,
-    /// Those that give up stay in their lines.
+    /// Requests that give up stay in their lines.
     StaysInLine,
-    /// A request that arrives is decided before those that wait.
+    /// A request that arrives is decided before requests that wait.
     Overtakes,
 }
 
@@ -77,7 +77,7 @@ fn planted_faults_of_requests_in_flight_are_found() {
     }
 }
 
-/// An error describes the first difference, by a trace as short as was found.
+/// An error describes the first difference, by the shortest trace that was found.
 fn check(limits: Limits, trace: Vec<Step>, fault: Option<Fault>) -> Result<(), String> {
     if compare(limits, &trace, fault).is_ok() {
         return Ok(());
@@ -113,7 +113,7 @@ struct Both {
 }
 
 impl Both {
-    /// Passes time, and decides those that wait whenever their timers expire.
+    /// Passes time, and decides waiting requests whenever their timers expire.
     fn pass_time(&mut self, millis: u64) -> Result<(), String> {
         let end = self.oracle.now + millis;
         while let Some(timer) = self.process.next_timer().filter(|timer| *timer <= end) {
@@ -178,7 +178,7 @@ impl Both {
         Ok(())
     }
 
-    /// Decides those that wait until none is called, and then none may be admissible.
+    /// Decides waiting requests until none is called; then none may be admissible.
     fn settle(&mut self) -> Result<(), String> {
         while let Some((index, found)) = self.process.call_next(self.oracle.now) {
             let expected = self.oracle.again(index, found.ticket());
@@ -218,7 +218,7 @@ fn equal(of: &str, expected: Expected, found: &Outcome) -> Result<(), String> {
     if verdict == expected { Ok(()) } else { Err(format!("{of}: {verdict:?}, expected {expected:?}")) }
 }
 
-/// The counters of one ticket with the id of another, of which one bit is changed.
+/// The counters of one ticket with the id of another, in which one bit is changed.
 fn forged(ticket: &str, other: &str, bit: u32) -> String {
     let digits = "slot-".len()..21;
     let id = u64::from_str_radix(&other[digits.clone()], 16).expect("an id in hexadecimal digits");

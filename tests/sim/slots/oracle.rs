@@ -1,4 +1,4 @@
-//! The naive limiter: a list of requests with their starts and ends, and a list of those that wait, in the order of arrival.
+//! The naive limiter: a list of requests with their starts and ends, and a list of waiting requests, in the order of arrival.
 
 use super::traffic::{COUNTERS, Limits};
 use crate::machine::Disrupted;
@@ -8,7 +8,7 @@ use crate::machine::Disrupted;
 struct Hold {
     counter: usize,
     hits: u64,
-    /// From then on they are not in flight, whether the end of the request has arrived or not.
+    /// From then on the hits are not in flight, whether or not the end of the request has arrived.
     end: u64,
 }
 
@@ -29,11 +29,11 @@ struct Waiting {
     has_window: bool,
     arrived: u64,
     ends: u64,
-    /// The counters that had no room for it when it was last decided, or for which an earlier request waited.
+    /// The counters that had no room for the request when it was last decided, or for which an earlier request waited.
     lines: Vec<usize>,
 }
 
-/// What a snapshot has.
+/// The content of a snapshot.
 #[derive(Clone, Debug, Default)]
 struct Counted {
     in_flight: Vec<InFlight>,
@@ -76,7 +76,7 @@ impl Oracle {
         self.counted.in_window
     }
 
-    /// The counters for which the request has to wait: without room for it, or with an earlier request in their line.
+    /// The counters for which the request has to wait: counters without room for it, or with an earlier request in their line.
     fn blocked(&self, takes: &[(usize, u64)], number: u64) -> Vec<usize> {
         let blocked = |&counter: &usize| {
             let hits = hits(takes, counter);
@@ -105,7 +105,7 @@ impl Oracle {
         (until > self.now).then_some(until)
     }
 
-    /// Decides a new request. `ticket` is that of the limiter under test, if it has admitted the request.
+    /// Decides a new request. `ticket` is the ticket of the limiter under test, if it has admitted the request.
     pub fn arrive(
         &mut self,
         takes: &[(usize, u64)],
@@ -119,7 +119,7 @@ impl Oracle {
         self.decide(Waiting { number, takes, has_window, arrived: self.now, ends, lines: Vec::new() }, ticket)
     }
 
-    /// Decides the request once more that waits at this index.
+    /// Decides once more the request that waits at this index.
     pub fn again(&mut self, index: usize, ticket: Option<&str>) -> Expected {
         let waiting = self.waiting[index].clone();
         let verdict = self.decide(waiting, ticket);
@@ -163,7 +163,7 @@ impl Oracle {
         }
     }
 
-    /// The request with this ticket ends, or so many of its hits do.
+    /// The request with this ticket ends, or this many of its hits do.
     pub fn end(&mut self, ticket: &str, part: Option<u64>) {
         for request in self.counted.in_flight.iter_mut().filter(|request| request.ticket == ticket) {
             request.holds.iter_mut().for_each(|hold| hold.hits -= part.unwrap_or(u64::MAX).min(hold.hits));
@@ -175,7 +175,7 @@ impl Oracle {
         });
     }
 
-    /// The request with this ticket is renewed, if all that it was admitted to is held; returns whether it is.
+    /// The request with this ticket is renewed if all its hits are held; returns whether they are.
     pub fn renew(&mut self, ticket: &str, is_peek: bool) -> bool {
         let (now, limits) = (self.now, self.limits);
         let Some(request) = self.counted.in_flight.iter_mut().find(|request| request.ticket == ticket) else {
@@ -226,7 +226,7 @@ impl Disrupted for Oracle {
         self.saved = self.counted.clone();
     }
 
-    /// Those that waited have had no answer.
+    /// Waiting requests got no answer.
     fn restart(&mut self, _: u64) {
         self.counted = self.saved.clone();
         self.waiting.clear();

@@ -1,4 +1,4 @@
-//! The limiter under test with the calls that wait and their timers. Faults are planted here, into what reaches the limiter.
+//! The limiter under test, with waiting calls and their timers. Faults are planted here, into the input of the limiter.
 
 use super::{
     Fault,
@@ -34,7 +34,7 @@ pub struct Process {
     waiting: Vec<Call>,
     /// The tickets of all admitted requests, with their counters.
     issued: Vec<(String, Vec<usize>)>,
-    /// Those whose end has arrived. Only for a planted fault.
+    /// Tickets whose end has arrived. Only for a planted fault.
     ended: Vec<String>,
     /// Ends that have arrived.
     ends: u64,
@@ -67,7 +67,7 @@ impl Process {
         Self { fault, limits, machine, waiting, issued, ended, ends: 0 }
     }
 
-    /// The ticket of the request that was admitted so many before the last.
+    /// The ticket of the request that was admitted this many before the last.
     pub fn ticket(&self, back: usize) -> Option<String> {
         let index = self.issued.len().checked_sub(back + 1)?;
         Some(self.issued[index].0.clone())
@@ -79,7 +79,7 @@ impl Process {
         if self.fault != Some(Fault::Overtakes) {
             return self.decide(request, None, patience, now);
         }
-        // Those that wait leave, and are behind this one afterwards.
+        // Waiting requests leave, and are behind this request afterwards.
         let waiting = std::mem::take(&mut self.waiting);
         waiting.iter().for_each(|call| self.machine.limiter.leave(&call.wait));
         let outcome = self.decide(request, None, patience, now);
@@ -89,7 +89,7 @@ impl Process {
         outcome
     }
 
-    /// Decides a request, or one that waited at this index once more.
+    /// Decides a new request, or once more the request that waited at this index.
     fn decide(
         &mut self,
         request: Wanted,
@@ -128,7 +128,7 @@ impl Process {
                     None => self.waiting.push(call),
                 }
                 let index = index.unwrap_or(self.waiting.len() - 1);
-                // As a task does before it sleeps: a call that precedes its waker is found then.
+                // Like a task before it sleeps: this finds a call that precedes its waker.
                 if self.poll(index) {
                     self.waiting[index].flag.0.store(true, Ordering::Relaxed);
                 }
@@ -138,13 +138,13 @@ impl Process {
         }
     }
 
-    /// Whether a request that waits is called.
+    /// Whether a waiting request is called.
     fn poll(&self, index: usize) -> bool {
         let Call { wait, flag, .. } = &self.waiting[index];
         self.machine.limiter.poll_slots(wait, &Waker::from(Arc::clone(flag)))
     }
 
-    /// Decides the first request once more that is called, or whose time has come. Returns its index and its result.
+    /// Decides once more the first waiting request that is called, or whose time has come. Returns its index and its result.
     pub fn call_next(&mut self, now: u64) -> Option<(usize, Outcome)> {
         let is_due = |call: &Call| {
             let is_called = call.flag.0.load(Ordering::Relaxed) && self.fault != Some(Fault::LosesCalls);
@@ -155,10 +155,10 @@ impl Process {
         Some((index, self.decide(request, Some((index, wait)), Duration::ZERO, now)))
     }
 
-    /// The next time at which a request that waits is to be decided once more.
+    /// The next time at which a waiting request is to be decided once more.
     pub fn next_timer(&self) -> Option<u64> {
         let timers = self.waiting.iter().map(|call| call.wait.again());
-        // A timer of milliseconds is not early.
+        // A timer in milliseconds is never early.
         timers.min().map(|at| at.as_nanos().div_ceil(MILLI) - START)
     }
 
@@ -189,7 +189,7 @@ impl Process {
         assert_eq!(pinned.decide(&message, time(now)).code, Code::Ok);
     }
 
-    /// Renews the request that was admitted so many before the last; whether it is held.
+    /// Renews the request that was admitted this many before the last; returns whether it is held.
     pub fn renew(&self, back: usize, is_peek: bool, now: u64) -> bool {
         let (ticket, counters) = &self.issued[self.issued.len() - back - 1];
         let is_peek = is_peek || self.fault == Some(Fault::LosesRenewals);
@@ -254,7 +254,7 @@ impl Disrupted for Process {
         self.machine.save(time(now));
     }
 
-    /// Calls that waited have no answer.
+    /// Waiting calls got no answer.
     fn restart(&mut self, now: u64) {
         self.waiting.clear();
         if self.fault == Some(Fault::ForgetsSlots) {

@@ -13,7 +13,7 @@ pub const VALUES: usize = 2;
 /// All counters: number `n` is of rule `n / VALUES`.
 pub const COUNTERS: usize = RULES * VALUES;
 
-/// Hits of the window beside them in a day: more than a trace takes.
+/// Hits per day of the window beside these limits: more than a trace takes.
 pub const WINDOW: u64 = 1_000_000;
 
 const STEPS: u64 = 1_000;
@@ -40,7 +40,7 @@ pub struct Step {
     pub event: Event,
 }
 
-/// Requests that were admitted are named by how many were admitted since.
+/// An admitted request is identified by the number of requests admitted since.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A request for these counters, each with hits. A counter may be there twice.
@@ -51,27 +51,27 @@ pub enum Event {
         /// The time up to which its caller waits.
         patience: u64,
     },
-    /// The end of a request, or that of so many of its hits. It may have ended before.
+    /// The end of a request, or of this many of its hits. The request may have ended before.
     End {
         back: usize,
         part: Option<u64>,
     },
-    /// A renewal of a request, or a peek of one. It may have ended before.
+    /// A renewal of a request, or a peek of a renewal. The request may have ended before.
     Renew {
         back: usize,
         is_peek: bool,
     },
-    /// Its call was reset.
+    /// The call of a request was reset.
     Cancel {
         back: usize,
     },
-    /// A release with the counters of one ticket and the id of another, of which one bit is changed.
+    /// A release with the counters of one ticket and the id of another, in which one bit is changed.
     Forge {
         back: usize,
         other: usize,
         bit: u32,
     },
-    /// One of those that wait gives up.
+    /// A waiting request gives up.
     Leave(usize),
     Reset(usize),
     Rules(Limits),
@@ -149,7 +149,7 @@ fn event(rng: &mut Rng, limits: &mut Limits) -> Event {
             limits.0[rule] = Limit::random(rng);
             Event::Rules(*limits)
         }
-        // Each visits every shard of the store.
+        // Each of these visits every shard of the store.
         95 => Event::Disruption(rng.pick(&[
             Disruption::Sweep,
             Disruption::Snapshot,
@@ -160,7 +160,7 @@ fn event(rng: &mut Rng, limits: &mut Limits) -> Event {
     }
 }
 
-/// Mostly one of the last: those in flight.
+/// Mostly one of the last requests, which are in flight.
 fn back(rng: &mut Rng) -> usize {
     let most = rng.pick(&[4, 8, 8, 16]);
     rng.below(most) as usize

@@ -1,4 +1,4 @@
-//! The charges of a request: which fit, and what they count.
+//! The charges of a request: which of them fit, and what they count.
 
 use super::{Key, Oracle, counter::Number};
 use crate::{
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 pub struct Charge {
     pub descriptor: usize,
     pub key: Key,
-    /// Those of the request, which a limit with an estimate does not charge.
+    /// The hits of the request, which a limit with an estimate does not charge.
     pub hits: Hits,
     pub fits: bool,
     pub is_banned: bool,
@@ -26,7 +26,7 @@ impl Limit {
         Plain::new(self.model.clone()).limit().max(self.schedule.as_ref().map_or(0, Schedule::most))
     }
 
-    /// The number that applies at a moment, if it is not the declared one.
+    /// The number that applies at a moment, if it differs from the declared number.
     pub(super) fn number_at(&self, at: u64) -> Option<u64> {
         self.schedule.as_ref().and_then(|schedule| schedule.requests_at(at))
     }
@@ -35,7 +35,7 @@ impl Limit {
         self.number_at(at).map_or(self.model.clone(), |number| with_limit(&self.model, number))
     }
 
-    /// The estimate that applies at a moment, if it is a number: at most that of the limit.
+    /// The estimate that applies at a moment, if it is a number: at most the number of the limit.
     pub(super) fn estimate_at(&self, at: u64) -> Option<u64> {
         match self.reserve?.estimate {
             Estimate::Hits(hits) => Some(self.number_at(at).map_or(hits, |number| hits.min(number).max(1))),
@@ -43,7 +43,7 @@ impl Limit {
         }
     }
 
-    /// What hits of a request are charged here at a moment.
+    /// The hits that are charged here at a moment for hits of a request.
     pub(super) fn charged_at(&self, hits: Hits, at: u64) -> Hits {
         match (hits, self.estimate_at(at)) {
             (Hits::Take(_), Some(estimate)) => Hits::Take(estimate),
@@ -95,7 +95,7 @@ impl Oracle {
         is_over || !quotas.is_empty() && quotas.iter().all(|&is_over| is_over)
     }
 
-    /// Whether the hits of the request for the counter of a charge fit at a moment, by the numbers that apply at another.
+    /// Whether the hits of the request for the counter of a charge fit at a moment, by the numbers that apply at another moment.
     pub(super) fn admits(&self, charges: &[Charge], charge: &Charge, at: u64, from: u64) -> bool {
         let given = self.sum(charges, charge.key, gives, from, |_| true);
         self.counter_at(charge.key, from).remaining(given, at) >= self.wanted(charges, charge, from)
@@ -121,12 +121,12 @@ impl Oracle {
         }
     }
 
-    /// Counts the hits of a counter that count under this verdict; whether they are an estimate.
+    /// Counts the hits of a counter that count under this verdict; returns whether they are an estimate.
     pub(super) fn charge(&mut self, charges: &[Charge], key: Key, is_over: bool, ticket: &str) -> bool {
         let Limit { reserve, always, .. } = *self.limit(key);
         let counts = |charge: &Charge| always || !is_over && !is_over_at(charges, charge.descriptor);
         let [given, mut taken] = [gives, takes].map(|hits| self.sum(charges, key, hits, self.now, counts));
-        // A debt is at most so many times the number that applies.
+        // A debt is at most a multiple of the number that applies.
         if always && self.limit(key).number_at(self.now) == Some(0) {
             taken = 0;
         }

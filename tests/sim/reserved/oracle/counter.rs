@@ -1,5 +1,5 @@
-//! One counter: a list of all charges, each at its time, from which a plain counter is made anew for each result. An end replaces a number in
-//! the list.
+//! One counter: a list of all charges, each at its time, from which a plain counter is made again for each result. An end replaces a number
+//! in the list.
 
 use crate::oracle::{Model, Oracle as Plain};
 use std::collections::BTreeSet;
@@ -19,9 +19,9 @@ pub enum Number {
 
 #[derive(Clone, Debug)]
 struct Charged {
-    /// The time of the request, or that of newer hits of which the number is known and with which a log has joined these.
+    /// The time of the request, or the time of newer hits whose number is known and with which a log has joined these hits.
     at: u64,
-    /// The same if a log has joined them with open estimates too, until these change.
+    /// The same, but if a log has joined them with open estimates too, until these change.
     seen: u64,
     number: Number,
 }
@@ -31,7 +31,7 @@ pub struct Counter {
     pub model: Model,
     /// In the order of time.
     charged: Vec<Charged>,
-    /// Of windows from the first hit: when the latest was opened that followed another. No hit before counts.
+    /// In windows from the first hit: the time at which the latest window that followed another was opened. No earlier hit counts.
     begun: u64,
     /// The greatest number that its limit admits at any time.
     pub most: u64,
@@ -70,7 +70,7 @@ impl Counter {
         matches!(self.model, Model::FirstHitWindow { .. })
     }
 
-    /// The counter at a moment; without the estimates that are open then if only settled hits are wanted.
+    /// The counter at a moment; without the estimates that are open then, if only settled hits are wanted.
     pub fn at(&self, now: u64, is_settled: bool) -> Plain {
         if self.charged.iter().filter_map(Charged::deadline).any(|deadline| deadline <= now) {
             let mut then = self.clone();
@@ -94,7 +94,7 @@ impl Counter {
         plain
     }
 
-    /// Hits that would be admitted at a moment after so many are given back.
+    /// Hits that would be admitted at a moment after this many are given back.
     pub fn remaining(&self, given: u64, now: u64) -> u64 {
         if given == 0 {
             return self.at(now, false).remaining(now);
@@ -127,7 +127,7 @@ impl Counter {
         self.see(now);
     }
 
-    /// Whole hits that are settled, which can be given back.
+    /// Whole settled hits, which can be given back.
     pub fn returnable(&self, now: u64) -> u64 {
         self.at(now, true).whole(now)
     }
@@ -152,7 +152,7 @@ impl Counter {
         self.charged.iter().any(|charged| charged.is_of(ticket))
     }
 
-    /// The request with this ticket ends: its cost is made of its estimate.
+    /// The request with this ticket ends: its cost is computed from its estimate.
     pub fn end(&mut self, ticket: &str, cost: impl Fn(u64) -> u64, now: u64) {
         self.by_most(|counter| {
             counter.settle(now);
@@ -177,7 +177,7 @@ impl Counter {
         of_ticket.any(|charged| charged.deadline().is_some_and(|deadline| deadline > now))
     }
 
-    /// The estimate of the request with this ticket is open until this deadline, or for longer if it was.
+    /// The estimate of the request with this ticket is open until this deadline, or longer if it already was.
     pub fn renew(&mut self, ticket: &str, until: u64, now: u64) {
         self.by_most(|counter| counter.settle(now));
         for charged in self.charged.iter_mut().filter(|charged| charged.is_of(ticket)) {
@@ -187,7 +187,7 @@ impl Counter {
         }
     }
 
-    /// Changes the limit. If it counts in another way, hits that are used count as taken now, and so do the estimates that count.
+    /// Changes the limit. If the new limit counts in another way, used hits count as taken now, and so do the estimates that count.
     pub fn change_limit(&mut self, model: &Model, most: u64, now: u64) {
         if !self.model.counts_as(model) {
             self.settle(now);
@@ -203,8 +203,8 @@ impl Counter {
         (self.model, self.most) = (model.clone(), most);
     }
 
-    /// Whether it is an open estimate that counts: of a bucket, if there would be hits in it now if all that were added later had been added
-    /// together with it.
+    /// Whether the charge is an open estimate that counts: in a bucket, if the bucket would contain hits now if all later charges had been
+    /// added together with it.
     fn is_counted(&self, index: usize, now: u64) -> bool {
         let Charged { at, number: Number::Open { hits, .. }, .. } = &self.charged[index] else {
             return false;
@@ -229,7 +229,7 @@ impl Counter {
         alone.used(now) > 0
     }
 
-    /// Changes it under the greatest number that its limit admits.
+    /// Changes the counter under the greatest number that its limit admits.
     fn by_most(&mut self, change: impl FnOnce(&mut Self)) {
         let model = self.model.clone();
         if let Model::SlidingLog { limit, .. } = &mut self.model {
@@ -239,7 +239,7 @@ impl Counter {
         self.model = model;
     }
 
-    /// Estimates are known from their deadlines on.
+    /// Estimates become known hits at their deadlines.
     pub fn settle(&mut self, now: u64) {
         let deadlines = self.charged.iter().filter_map(Charged::deadline).filter(|deadline| *deadline <= now);
         for time in deadlines.collect::<BTreeSet<u64>>() {
@@ -260,7 +260,8 @@ impl Counter {
         }
     }
 
-    /// A window from the first hit keeps its end if that hit is returned at its deadline: all others count from its beginning on.
+    /// A window from the first hit keeps its end if that hit is returned at its deadline: all other hits count from the window's beginning
+    /// on.
     fn keep_window(&mut self, time: u64) {
         let counted = |charged: &&mut Charged| charged.at >= self.begun && charged.hits() > 0;
         let mut counted: Vec<&mut Charged> = self.charged.iter_mut().filter(counted).collect();
@@ -280,15 +281,15 @@ impl Counter {
         }
     }
 
-    /// A log keeps the times of its newest settled hits, as many as the limit; those before are dated as the newest of them, and stay so if newer
-    /// ones are given back.
+    /// A log keeps the times of its newest settled hits, as many as the limit; earlier hits are dated as the newest of the earlier hits,
+    /// and stay so if newer hits are given back.
     fn join(&mut self, now: u64) {
         let is_settled = |charged: &Charged| matches!(charged.number, Number::Known(1..));
         self.join_times(now, is_settled, |charged| &mut charged.at);
         self.charged.sort_by_key(|charged| charged.at);
     }
 
-    /// The same of all hits. It is undone when the number of an estimate changes.
+    /// The same for all hits. It is undone when the number of an estimate changes.
     fn join_seen(&mut self, now: u64) {
         self.join_times(now, |charged| charged.hits() > 0, |charged| &mut charged.seen);
         if self.charged.iter().all(|charged| charged.deadline().is_none()) {

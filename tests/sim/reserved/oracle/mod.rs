@@ -19,7 +19,7 @@ pub const START: u64 = 1_700_000_000_000_000_000;
 /// Rule, value, and limit of the rule.
 type Key = (usize, usize, usize);
 
-/// All counters, and those of denials.
+/// All counters, and the counters of denials.
 #[derive(Clone, Debug, Default)]
 struct Counters {
     counted: BTreeMap<Key, Counter>,
@@ -63,7 +63,7 @@ impl Oracle {
         self.now + ban.and_then(|ban| ban.until_admits(0, 1, self.now)).unwrap_or(0)
     }
 
-    /// Other rules come into force. Counters are of the former ones until they are used again; a ban that is not in the rules has ended.
+    /// Other rules come into force. Counters keep the former rules until they are used again; a ban that is not in the rules has ended.
     pub fn change_rules(&mut self, rules: &Rules) {
         self.rules = rules.clone();
         self.drop_ended_bans();
@@ -90,8 +90,8 @@ impl Oracle {
         }
     }
 
-    /// The descriptors with no more hits given back than a bucket has whole settled ones: it gives back parts of them too, which the list cannot
-    /// have.
+    /// The descriptors, with no more hits given back than a bucket has whole settled hits: it gives back fractions of them too, which the
+    /// list cannot represent.
     pub fn returnable(&mut self, descriptors: &[DescriptorHits]) -> Vec<DescriptorHits> {
         self.convert(descriptors);
         let mut given: BTreeMap<Key, u64> = BTreeMap::new();
@@ -113,7 +113,7 @@ impl Oracle {
         descriptors.iter().map(returnable).collect()
     }
 
-    /// Decides a request. `ticket` is that of the limiter under test. Returns also whether the request has one.
+    /// Decides a request. `ticket` is the ticket of the limiter under test. Also returns whether the request has a ticket.
     pub fn decide(&mut self, descriptors: &[DescriptorHits], ticket: Option<&str>) -> (Outcome, bool) {
         let (mut charges, now) = (self.charges(descriptors), self.now);
         let admits: Vec<(bool, bool)> = charges
@@ -149,7 +149,7 @@ impl Oracle {
     }
 
     /// The request with this ticket is renewed, if all of its estimates are open and their limits still have estimates; returns whether
-    /// they are.
+    /// that is so.
     pub fn renew(&mut self, ticket: &str, is_peek: bool) -> bool {
         let keys = self.tickets.get(ticket).cloned().unwrap_or_default();
         let now = self.now;
@@ -167,7 +167,8 @@ impl Oracle {
         true
     }
 
-    /// The request with this ticket ends: its cost is made of each estimate. While no rule gives tickets, it is a request as any other.
+    /// The request with this ticket ends: its cost is computed from each estimate. While no rule gives tickets, it is a request like any
+    /// other.
     pub fn end(&mut self, ticket: &str, cost: impl Fn(u64) -> u64) {
         if self.rules.give_tickets() {
             let of_ticket = self.counters.counted.values_mut().filter(|counter| counter.has(ticket));
@@ -177,7 +178,7 @@ impl Oracle {
 }
 
 impl Disrupted for Oracle {
-    // What counts denials is dropped with the last of them, which other rules might count for longer.
+    // A counter of denials is dropped with the last denial, which other rules might count for longer.
     fn sweep(&mut self, now: u64) {
         self.counters.bans.retain(|_, ban| ban.expires().div_ceil(1_000_000_000) > now / 1_000_000_000);
     }

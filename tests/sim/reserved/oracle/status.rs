@@ -17,7 +17,7 @@ impl Oracle {
             let Rule { shadow, quota, .. } = self.rules.0[charge.key.0];
             self.limit(charge.key).always && takes(charge.hits) > 0 && !charge.is_over() && !(shadow || quota)
         };
-        // A denial that has charged limits waits for them too.
+        // A denial that has charged limits waits for these limits too.
         let charged: Vec<&Charge> = charges.iter().filter(is_charged).filter(|_| is_denied).collect();
         let of_descriptor = || charges.iter().filter(|charge| charge.descriptor == descriptor);
         let is_joint =
@@ -26,7 +26,7 @@ impl Oracle {
         let limits = of_descriptor().map(|charge| {
             let (counter, remaining) =
                 (self.counter(charge.key), self.counter(charge.key).remaining(0, self.now));
-            // A ban may begin by this denial.
+            // This denial may begin a ban.
             let is_banned = gives(charge.hits) == 0 && self.banned_until(charge.key) > self.now;
             if !(charge.is_over() || is_banned) || self.rules.0[charge.key.0].shadow {
                 return (false, Tightest { remaining, reset: self.until_full(&counter) });
@@ -41,8 +41,8 @@ impl Oracle {
         Status::of_limits(limits)
     }
 
-    /// The charges of each quota of the request, if one of them admits, for the reset of a descriptor that is none: as long as one does, they do
-    /// not deny.
+    /// The charges of each quota of the request, if one of them admits, for the reset of a descriptor without a quota: while one quota
+    /// admits, they do not deny.
     fn quotas_that_admit<'c>(&self, charges: &'c [Charge], descriptor: usize) -> Vec<Vec<&'c Charge>> {
         let mut quotas: BTreeMap<usize, Vec<&Charge>> = BTreeMap::new();
         for charge in charges {
@@ -56,7 +56,7 @@ impl Oracle {
         if is_awaited { quotas.into_values().collect() } else { Vec::new() }
     }
 
-    /// The wait until the counters of all these charges admit the request, and those of one of the quotas, and none of them is banned.
+    /// The wait until the counters of all these charges, and of one of the quotas, admit the request, and none of them is banned.
     fn until_all_admit(&self, charges: &[Charge], all: &[&Charge], quotas: &[Vec<&Charge>]) -> Wait {
         // At the moment with the greatest number.
         let is_possible = |charge: &&Charge| {

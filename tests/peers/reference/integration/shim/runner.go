@@ -1,5 +1,5 @@
-// Package runner takes the place of the package of that name in the reference server when its integration tests are built
-// (`go test -overlay`): it starts Tidegate with the same settings, as variables, and reads counters from Tidegate's metrics.
+// Package runner replaces the package of the same name in the reference server when its integration tests are built (`go test -overlay`):
+// it starts Tidegate with the same settings, as variables, and reads counters from Tidegate's metrics.
 package runner
 
 import (
@@ -66,12 +66,12 @@ func (runner *Runner) Stop() {
 	}
 }
 
-// GetStatsStore returns a store whose counters are those in the metrics of the server.
+// GetStatsStore returns a store whose counters are read from the server's metrics.
 func (runner *Runner) GetStatsStore() gostats.Store {
 	return statsStore{store: gostats.NewStore(gostats.NewNullSink(), false), address: fmt.Sprintf("http://localhost:%d/metrics", runner.settings.DebugPort)}
 }
 
-// variables returns the settings as the variables that they are read from.
+// variables returns the settings as variables with their values.
 func variables(s settings.Settings) []string {
 	var set []string
 	value := reflect.ValueOf(s)
@@ -84,7 +84,7 @@ func variables(s settings.Settings) []string {
 	return set
 }
 
-// text returns a setting as it is written in a variable; false if it has no such form.
+// text returns a setting in the form of a variable's value; false if it has no such form.
 func text(field reflect.Value) (string, bool) {
 	switch value := field.Interface().(type) {
 	case time.Duration:
@@ -105,7 +105,7 @@ func text(field reflect.Value) (string, bool) {
 	return "", false
 }
 
-// store is embedded under a name of its own: the interface has a method of its name.
+// store is embedded under a name of its own, since the interface has a method with its name.
 type store = gostats.Store
 
 type statsStore struct {
@@ -129,7 +129,7 @@ type counter struct {
 
 var ofLimit = regexp.MustCompile(`^ratelimit\.service\.rate_limit\.([^.]+)\.(.+)\.([^.]+)$`)
 
-// Value returns what the metrics have now; 0 if they do not have it.
+// Value returns the present value in the metrics; 0 if they do not have it.
 func (counter counter) Value() uint64 {
 	series := strings.ReplaceAll(counter.name, ".", "_")
 	if parts := ofLimit.FindStringSubmatch(counter.name); parts != nil {
