@@ -26,7 +26,7 @@ fn to_value(value: Value) -> prost_types::Value {
     prost_types::Value { kind: Some(kind) }
 }
 
-/// The JSON object of a Struct. Its numbers are doubles; whole ones become integers.
+/// The JSON object of a Struct. Its numbers are doubles; whole numbers become integers.
 pub(crate) fn to_object(fields: &Struct) -> Map<String, Value> {
     fields.fields.iter().map(|(key, field)| (key.clone(), to_json(field))).collect()
 }

@@ -232,7 +232,7 @@ mod tests {
     use tidegate_service::RateLimitService;
     use tidegate_transport::InheritedSockets;
 
-    /// A thread that works off waiting connections: its state, with room for so many open ones.
+    /// The state of a thread that serves waiting connections, with room for this many open connections.
     fn thread(connections_max: usize) -> (PortThread, watch::Sender<Option<Duration>>) {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let service = RateLimitService::restoring(Arc::clone(&clock), RequestLimits::default());

@@ -17,7 +17,7 @@ use tidegate_threads::{BackgroundThread, Priority, StartError};
 use tidegate_transport::Accepted;
 use tokio::sync::{mpsc, oneshot};
 
-/// The workers, for as long as connections are dispatched to them.
+/// The workers, while connections are dispatched to them.
 pub(super) struct Workers {
     pub(super) dispatcher: Dispatcher,
     pub(super) counts: Arc<ConnectionCounts>,
@@ -132,7 +132,7 @@ struct WorkerThread {
     alive: mpsc::Sender<()>,
 }
 
-/// Counts a connection for as long as it is open.
+/// Counts a connection while it is open.
 struct Counted {
     load: Arc<AtomicUsize>,
     _admission: Admission,

@@ -38,7 +38,7 @@ fn decide(limiter: &Limiter, domain: &str, descriptors: &str, hits: u64, millis:
     }
 }
 
-/// Asserts that exactly so many hits, one by one, are admitted at a moment.
+/// Asserts that exactly this many hits, one by one, are admitted at a moment.
 fn admits(limiter: &Limiter, (domain, descriptors): (&str, &str), hits: usize, millis: u64) {
     let admitted = (0..=hits).filter(|_| decide(limiter, domain, descriptors, 1, millis).is_ok()).count();
     assert_eq!(admitted, hits, "{domain}: {descriptors}");

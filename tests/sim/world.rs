@@ -1,4 +1,4 @@
-//! A world: settings, rules and a trace; and the reduction of a failing trace to a short one.
+//! A world: settings, rules and a trace; and the reduction of a failing trace to a short trace.
 
 use crate::{
     comparison::compare,

@@ -142,7 +142,7 @@ impl Channels {
         })
     }
 
-    /// Records that a call, sent at some time, had no answer in time. If the name has several addresses, the next calls use another one.
+    /// Records that a call, sent at some time, had no answer in time. If the name has several addresses, the next calls use another address.
     pub(crate) fn late(&self, address: usize, sent: Duration, now: Duration) {
         let Address { late, left_at, connections, channel, breaker, .. } = &self.addresses[address];
         if nanos(sent) < left_at.load(Ordering::Relaxed) {

@@ -120,7 +120,7 @@ export class GrpcTransport implements Transport {
     this.#opening?.close();
   }
 
-  /** Replaces the channel as soon as another one is connected. */
+  /** Replaces the channel as soon as another channel is connected. */
   #renew(): void {
     const renewals = this.#renewals;
     if (this.#isClosed || renewals === undefined || !renewals.begin(performance.now())) {

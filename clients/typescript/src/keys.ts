@@ -37,7 +37,7 @@ export class BadKeyError extends Error {}
 /**
  * Returns a key with the value of a header, as UTF-8.
  *
- * A request that repeats the header is refused with 400, whatever the values: the application may read another one. Where the
+ * A request that repeats the header is refused with 400, whatever the values: the application may read another value. Where the
  * platform joins repeated headers (`Headers` of the Fetch API), a value with a comma is one; `custom` reads others.
  */
 export function header(name: string, options: { readonly entry: string; readonly missing: Missing }): Key {

@@ -87,7 +87,7 @@ impl Drop for Counted {
 }
 
 impl LongLivedBounds {
-    /// Whether a peer with so many calls of a kind can open another while so many places are free.
+    /// Whether a peer with this many calls of a kind can open another while this many places are free.
     fn has_room(&self, of_peer: usize, free: usize) -> bool {
         let of_others = self.max.saturating_sub(self.per_peer_max);
         of_peer < self.per_peer_max
@@ -141,7 +141,7 @@ impl LongLivedCalls {
 }
 
 impl Places {
-    /// Keeps the places for as long as the response's body is open.
+    /// Keeps the places while the response's body is open.
     pub(in crate::api) fn keep(
         self: Arc<Self>,
         response: Response<tonic::body::Body>,

@@ -1,4 +1,4 @@
-//! `tidegate snapshot`: the content of a data directory, and moving it to another one.
+//! `tidegate snapshot`: the content of a data directory, and moving it to another directory.
 
 use crate::cli::{
     Failure, files,

@@ -29,7 +29,7 @@ const console_ = {
   status: null,
   history: [],
   get mayOperate() { return this.status?.role === "OPERATE"; },
-  /** Calls a method; a refused token leads to the form for another one. */
+  /** Calls a method; a refused token leads to the form for another token. */
   async call(method, request, signal) {
     try {
       return await call(method, request, signal);

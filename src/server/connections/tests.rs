@@ -18,7 +18,7 @@ fn is_evicted(admission: &Admission) -> bool {
     admission.connections.table.lock().evicting.contains(&admission.number)
 }
 
-/// Publishes that a connection opened at zero had a request that ended so many seconds later.
+/// Publishes that a connection opened at zero had a request that ended this many seconds later.
 fn idle_since(admission: &Admission, seconds: u64) {
     admission.activity.publish(Some(Duration::from_secs(seconds)), true);
 }

@@ -283,7 +283,7 @@ impl Parser {
         self.tokens.get(self.at + ahead).map_or("", String::as_str)
     }
 
-    /// Goes behind the item, block or list that begins so many tokens ahead.
+    /// Moves behind the item, block or list that begins this many tokens ahead.
     fn skip_item(&mut self, ahead: usize) {
         self.at = end_of_item(&self.tokens, self.at + ahead);
     }

@@ -140,7 +140,7 @@ async fn no_slot_of_an_envoy_that_is_terminated_stays_held() {
         let mut envoy = Envoy::start_program(&program, &config(), world.servers[0].address(), &given).await;
         let mut held = ten_requests(envoy.port(LISTENER), "other").await;
         expect_free(&mut client, "other", 0).await;
-        // On so many connections that each worker has called each server.
+        // On enough connections for each worker to have called each server.
         for _ in 0..60 {
             let denied = http1::fetch(Ipv4Addr::LOCALHOST, envoy.port(LISTENER), get("other")).await;
             assert_eq!(denied.expect("Envoy responds").status(), 429);

@@ -26,7 +26,7 @@ impl Machine {
         })
     }
 
-    /// The given core, or the last one.
+    /// The given core, or the last core.
     pub(super) fn core(&self, core: usize) -> usize {
         core.min(self.cores - 1)
     }

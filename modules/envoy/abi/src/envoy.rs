@@ -67,7 +67,7 @@ impl HookedStream<'_> {
     ///
     /// # Safety
     ///
-    /// `stream` is Envoy's pointer of a hook that runs for as long as this value exists, on this thread.
+    /// `stream` is Envoy's pointer of a hook that runs while this value exists, on this thread.
     pub(crate) unsafe fn new(stream: EnvoyStream, callbacks: &'static Callbacks) -> Self {
         Self { stream, callbacks, response: None, hook: PhantomData }
     }

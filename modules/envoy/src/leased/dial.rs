@@ -215,7 +215,7 @@ mod tests {
             serving.abort();
             assert_eq!(dialer.dial().await.unwrap().address, Some(addresses[2]));
             dialer.suspect(addresses[2]);
-            // All are suspects: an address that responds is found all the same.
+            // All are suspects: an address that responds is found nevertheless.
             assert_eq!(dialer.dial().await.unwrap().address, Some(addresses[2]));
         });
     }

@@ -96,7 +96,7 @@ impl<R: Read> LineReader<R> {
 mod tests {
     use super::*;
 
-    /// Returns at most so many bytes at once.
+    /// Returns at most this many bytes at once.
     struct Pieces<'t>(&'t [u8], usize);
 
     impl Read for Pieces<'_> {
