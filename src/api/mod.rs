@@ -53,9 +53,9 @@ pub mod pb {
     pub use ratelimit::config::ratelimit::v3 as rules;
     /// The descriptor set that reflection serves.
     pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
-    /// Those of leases.
+    /// Descriptors of leases.
     pub const LEASES_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/leases_descriptors.bin"));
-    /// Those of the control API.
+    /// Descriptors of the control API.
     pub const CONTROL_DESCRIPTORS: &[u8] =
         include_bytes!(concat!(env!("OUT_DIR"), "/control_descriptors.bin"));
 }

@@ -54,7 +54,7 @@ static FIELD_NAMES: LazyLock<FieldNames> = LazyLock::new(|| {
     )
 });
 
-/// The headers of a call on the fast path, as far as they matter.
+/// The headers that matter for a call on the fast path.
 #[derive(Clone, Copy, Default)]
 pub struct Head {
     /// Whether it is a check of the health, not a decision.

@@ -31,7 +31,7 @@ struct Cli {
     command: Command,
 }
 
-/// The version, and the commit where the build knows it.
+/// The version, and the commit if the build has it.
 fn version() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| format!("{} (commit {})", BUILD.version, BUILD.commit));
     &TEXT

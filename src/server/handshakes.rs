@@ -119,7 +119,7 @@ struct Running {
     /// The oldest first.
     started: BTreeMap<u64, Started>,
     next: u64,
-    /// Those that are not started.
+    /// Handshakes that are not started.
     queue: FairQueue<Job>,
     thread: HandshakeThread,
     ended: mpsc::UnboundedSender<Ended>,

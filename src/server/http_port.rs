@@ -94,7 +94,7 @@ struct Open {
     task: AbortHandle,
 }
 
-/// When a connection was opened.
+/// The opening of a connection.
 struct Opening {
     /// Among all connections.
     number: u64,

@@ -31,7 +31,7 @@ const TAIL: &str = "end";
 /// Time after which a write that failed is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Where the record is.
+/// The place of the record.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct QuotaRecordSettings {
     path: PathBuf,

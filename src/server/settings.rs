@@ -44,7 +44,7 @@ pub struct Settings {
     pub meters: MeterSettings,
     /// The control API; none if it is off.
     pub control: Option<ControlSettings>,
-    /// Where holders of credits may be; none if no leases are granted.
+    /// The places from which credits may be held; none if no leases are granted.
     pub leases: Option<Reach>,
     /// The store of shared counters, if there is one.
     pub shared_store: Option<SharedStore>,
@@ -64,7 +64,7 @@ pub struct Settings {
     pub body_memory: Arc<BodyMemory>,
     /// The most bytes of memory for quotas.
     pub quota_memory: usize,
-    /// Where quotas record what they assign, if there is a data directory.
+    /// The place where quotas record assignments, if there is a data directory.
     pub quota_record: Option<QuotaRecordSettings>,
     /// Time between health turning NOT_SERVING and GOAWAY.
     pub drain_delay: Duration,

@@ -26,7 +26,7 @@ pub struct TlsSettings {
     pub handshake_timeout: Duration,
     /// Handshakes at once; beyond it the oldest is ended.
     pub handshakes_max: usize,
-    /// How changes of the files are found.
+    /// Settings of the watch for changes of the files.
     pub watch: WatchSettings,
 }
 

@@ -172,7 +172,7 @@ async fn serve(stream: TcpStream, fault: Fault, arrived: Arc<AtomicU32>) -> io::
     }
 }
 
-/// How the response to a counted call is lost.
+/// The way in which the response to a counted call is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Loss {
     Unavailable,

@@ -269,7 +269,7 @@ async fn keys_with_most_hits_have_the_texts_of_their_bytes() {
 /// SHA-256 of 9,000 times `a`.
 const LONG_HASH: &str = "0598aa54768194ade580b9806ac98ace43a0310aeceae95762f62491625eee52";
 
-/// What a client can send beside texts.
+/// Other data that a client can send beside texts.
 #[tokio::test]
 async fn malformed_metadata_of_traces_refuses_nothing() {
     let server = Server::with_rules(crate::support::rules_file(RULES).path(), &[]);

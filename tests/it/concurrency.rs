@@ -145,7 +145,7 @@ async fn operators_see_the_slots_of_a_key_and_those_of_a_limit() {
     assert!(limit["oldestSlot"].is_string(), "{limit}");
 }
 
-/// The header block of a call that is not in the common form: it asks for the windows of statuses.
+/// The header block of a call that is not in the common form: it requests the windows of statuses.
 pub(crate) fn routed_head() -> Vec<u8> {
     [&call_head()[..], b"\x00\x10tidegate-windows\x011"].concat()
 }

@@ -101,7 +101,7 @@ impl Sandbox {
         self.server = Some((Server::with_rules(file.path(), &arguments), file));
     }
 
-    /// What a command prints, both streams in one.
+    /// The output of a command, both streams in one.
     fn run(&self, command: &str) -> String {
         let path = [self.folder.path().join("bin")];
         let inherited = env::var_os("PATH").expect("a PATH");

@@ -359,7 +359,7 @@ fn binary_lines_and_lines_of_another_format_are_counted_and_skipped() {
         "{reasons}"
     );
 
-    // Most lines are of another format: the report says that first.
+    // Most lines are of another format: the report states that first.
     let lines = fs::read_to_string(log(folder.path(), "json", json_line)).expect("written");
     fs::write(
         &path,

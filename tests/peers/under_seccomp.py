@@ -1,7 +1,7 @@
 """Runs a program under the denials of Docker's default seccomp profile: python3 under_seccomp.py ROOT UID:GID PROGRAM ARGUMENT...
 
-The profile allows a list of system calls. Listed here are the others that Linux has on x86-64 and arm64, as far as a process without
-capabilities, on a kernel of at least 4.8, may not call them.
+The profile allows a list of system calls. Listed here are other system calls of Linux on x86-64 and arm64: those that a process without
+capabilities, on a kernel of at least 4.8, may not make.
 """
 
 import ctypes

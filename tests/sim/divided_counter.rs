@@ -146,7 +146,7 @@ impl DividedCounter {
         };
         self.add(algorithm, newly_spent(request, former.as_ref(), is_learning), now);
         if let Some(StoredPart { span, .. }) = former {
-            // Under another limit, all of it is held for as long as under the former limit.
+            // Under another limit, all of it is held for the time of the former limit.
             let stays = if span == request.span { kept.rate } else { 0 };
             self.leaving.add(had.rate.saturating_sub(stays), span, present);
         }

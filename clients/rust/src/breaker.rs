@@ -32,7 +32,7 @@ struct State {
     failures: u32,
     /// Time of the last failure that counted.
     failed_at: Duration,
-    /// When a probe may be made; None while closed.
+    /// Time from which a probe may be made; None while closed.
     probe_at: Option<Duration>,
     is_probing: bool,
 }

@@ -19,7 +19,7 @@ use tokio::{
 /// Head start of an address before the next address is tried.
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// Where connections go.
+/// Destination of connections.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
     /// The host and port of the URI.

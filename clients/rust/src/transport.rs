@@ -39,7 +39,7 @@ pub(crate) struct Channels {
 }
 
 struct Address {
-    /// As the caller wrote it.
+    /// The name as the caller wrote it.
     name: String,
     connections: Connections,
     channel: RwLock<Channel>,
@@ -52,7 +52,7 @@ struct Address {
     skipped_until: AtomicU64,
 }
 
-/// How to connect to an address.
+/// The way to connect to an address.
 pub(crate) struct Connections {
     pub(crate) endpoint: Endpoint,
     pub(crate) connector: Connector,
@@ -142,7 +142,7 @@ impl Channels {
         })
     }
 
-    /// Records that a call, sent at some time, had no answer in time. If the name has several addresses, the next calls use another address.
+    /// Records that a call, sent at some time, had no answer in time. If the name has several addresses, the next calls use another.
     pub(crate) fn late(&self, address: usize, sent: Duration, now: Duration) {
         let Address { late, left_at, connections, channel, breaker, .. } = &self.addresses[address];
         if nanos(sent) < left_at.load(Ordering::Relaxed) {

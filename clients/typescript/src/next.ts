@@ -12,7 +12,7 @@ export type { DeniedBody, RateLimitOptions } from "./guard.js";
 export interface NextRateLimitOptions extends Omit<RateLimitOptions<Request>, "counts"> {
   /** Passes a request on: `(init) => NextResponse.next(init)`, of `next/server`. */
   readonly next: (init: { readonly request: { readonly headers: Headers } }) => Response;
-  /** Returns the peer of a request, where the platform knows it; `clientAddress` with 0 trusted proxies reads it. */
+  /** Returns the peer of a request, where the platform has it; `clientAddress` with 0 trusted proxies reads it. */
   readonly peer?: (request: Request) => string | undefined;
 }
 

@@ -54,7 +54,7 @@ pub enum Value {
 /// A message: the fields that are set. Scalars are as the schema has them; absent ones have their default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
-    /// Where the message is: `rate_limits[0].actions[1]`.
+    /// Place of the message: `rate_limits[0].actions[1]`.
     pub path: String,
     fields: Vec<(&'static str, Value)>,
 }

@@ -25,7 +25,7 @@ pub struct Policy {
 /// The hits of a descriptor.
 #[derive(Debug, PartialEq)]
 pub(crate) enum HitsAddend {
-    /// Those of the request.
+    /// The hits of the request.
     Unset,
     Number(u64),
     Format(Format),

@@ -9,7 +9,7 @@ pub struct Message(pub &'static [Field]);
 pub struct Field {
     /// The number by which the wire has it.
     pub number: u32,
-    /// As in the definition, `snake_case`; JSON may also have it in `lowerCamelCase`.
+    /// The name in the definition, in `snake_case`; JSON may also have it in `lowerCamelCase`.
     pub name: &'static str,
     /// The type.
     pub kind: Kind,

@@ -3,20 +3,20 @@
 /// Headers of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Headers {
-    /// Of the request.
+    /// Headers of the request.
     Request,
-    /// Of the response.
+    /// Headers of the response.
     Response,
 }
 
-/// Where metadata is.
+/// The source of metadata.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MetadataSource {
-    /// Of the stream.
+    /// Metadata of the stream.
     Dynamic,
-    /// Of the route.
+    /// Metadata of the route.
     Route,
-    /// Of the cluster.
+    /// Metadata of the cluster.
     Cluster,
 }
 

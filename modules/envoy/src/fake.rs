@@ -20,7 +20,7 @@ pub(crate) struct Fake {
     pub(crate) numbers: BTreeMap<String, f64>,
     pub(crate) filter_state: Option<String>,
     pub(crate) runtime: BTreeMap<String, u64>,
-    /// What the filter responded.
+    /// Responses of the filter.
     pub(crate) responses: Vec<String>,
     /// Number of times that the stream was woken.
     pub(crate) wakes: Arc<AtomicUsize>,

@@ -74,7 +74,7 @@ pub(crate) struct Stream {
     slot: Option<HeldSlot>,
 }
 
-/// What entries applied at the end need from the beginning of the stream.
+/// Data from the beginning of the stream for entries that are applied at its end.
 struct AtEnd {
     route: Option<Arc<RouteSettings>>,
 }
@@ -215,7 +215,7 @@ fn policies<'c>(settings: &'c Settings, route: Option<&'c Arc<RouteSettings>>) -
     }
 }
 
-/// How a stream is decided.
+/// The way in which a stream is decided.
 #[expect(
     clippy::large_enum_variant,
     reason = "it lives for one hook, and most decisions are of the large variant"

@@ -189,7 +189,7 @@ impl Metrics {
 pub(crate) struct HeldCounts([[u64; VALUES_MAX]; COUNTERS.len() - HELD]);
 
 impl HeldCounts {
-    /// Of a limiter.
+    /// Counts of a limiter.
     pub(crate) fn of(limiter: &Limiter) -> Self {
         let SlotCounts { taken, released, expired, renewed, .. } = limiter.slot_counts();
         let ReservationCounts { started, ended, lost, uncorrected, .. } = limiter.reservation_counts();

@@ -6,7 +6,7 @@ pub(crate) enum Wire<'b> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'b [u8]),
-    /// Of a type that no field here has.
+    /// A value of a type that no field here has.
     Fixed32,
 }
 

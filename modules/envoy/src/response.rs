@@ -21,12 +21,12 @@ pub(crate) struct Consequence {
     pub(crate) response_headers: HeaderList,
     /// Marks for the upstream.
     pub(crate) request_headers: HeaderList,
-    /// What is written to the stream's metadata, if configured.
+    /// Values for the stream's metadata, if configured.
     pub(crate) logged: Option<Box<Logged>>,
 }
 
 impl Consequence {
-    /// What rules declare for a decision.
+    /// The consequence that rules declare for a decision.
     pub(crate) fn of_rules(decision: &Decision<'_>) -> Self {
         let mut made = Self { is_denied: decision.code == Code::OverLimit, ..Self::default() };
         match decision.has_on_deny().then(|| decision.denial()).flatten() {

@@ -9,7 +9,7 @@ pub(crate) struct ShownStatus<'s> {
     /// None if nothing limits the descriptor.
     pub(crate) limit: Option<ShownLimit<'s>>,
     pub(crate) remaining: u32,
-    /// As the server rounds them; 0 without a reset, as Envoy reads an absent duration.
+    /// Seconds as the server rounds them; 0 without a reset, as Envoy reads an absent duration.
     pub(crate) reset_seconds: u64,
 }
 

@@ -228,7 +228,7 @@ impl Admitted {
     }
 }
 
-/// How the rules apply to a request.
+/// Explains how the rules apply to a request.
 fn applied<'r>(rules: &'r RuleSet, request: &Request<'_>) -> Result<Vec<Applied<'r>>> {
     let domain = rules.domain(request.domain()).ok_or_else(|| unknown_domain(rules, request.domain()))?;
     Ok(domain.explain_request(request.descriptors()))
@@ -287,7 +287,7 @@ fn without_store(failure: Failure) -> Error {
     )
 }
 
-/// Error of a store that gave no hits back, as far as is known.
+/// Error of a store that may have given no hits back.
 fn not_given_back(failure: Failure) -> Error {
     let state = match failure {
         Failure::Timeout | Failure::Failed => {

@@ -60,13 +60,13 @@ impl Error {
         status_name(self.code as u32).unwrap_or("UNKNOWN")
     }
 
-    /// As a message.
+    /// The error as a message.
     pub(in crate::api) fn to_message(&self) -> pb::Error {
         let Self { message, fields, .. } = self.clone();
         pb::Error { code: self.code_name().to_owned(), message, fields }
     }
 
-    /// As the status of an HTTP response.
+    /// The status of an HTTP response with this error.
     pub(in crate::api) fn http_status(&self) -> StatusCode {
         match self.code {
             Code::InvalidArgument | Code::FailedPrecondition => StatusCode::BAD_REQUEST,

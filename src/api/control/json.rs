@@ -102,7 +102,7 @@ fn malformed_field(of: &MessageDescriptor, object: &serde_json::Value) -> Option
 pub(crate) struct OutOfRange {
     /// The path of its field.
     field: String,
-    /// What the field accepts.
+    /// The values that the field accepts.
     range: &'static str,
 }
 

@@ -41,7 +41,7 @@ impl Admitted {
     }
 }
 
-/// Where a page starts.
+/// The index at which a page starts.
 pub(super) fn page_start(token: &str) -> Result<usize> {
     match token {
         "" => Ok(0),
@@ -55,7 +55,7 @@ pub(super) fn page(start: usize, size: u32, total: usize) -> (Range<usize>, Stri
     (start.min(end)..end, if end < total { end.to_string() } else { String::new() })
 }
 
-/// The number of items of a page. `size` is the number that the caller wants, or 0 for the default.
+/// The number of items of a page. `size` is the number in the request, or 0 for the default.
 pub(super) fn page_size(size: u32, default: usize, max: usize) -> usize {
     if size == 0 { default } else { (size as usize).min(max) }
 }

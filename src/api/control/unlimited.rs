@@ -39,7 +39,7 @@ impl Admitted {
 
 /// Paths that a request selects.
 struct Listed {
-    /// Paths, the newest first. There are at most as many as the request asks for.
+    /// Paths, the newest first. Their number is at most the number in the request.
     paths: Vec<CountedKeyPath>,
     /// Number of all.
     total: u32,

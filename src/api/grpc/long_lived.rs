@@ -1,4 +1,4 @@
-//! Bounds on calls that stay open for as long as the client likes: watches and bidirectional streams. Each kind has places of its own,
+//! Bounds on calls that a client may keep open for any time: watches and bidirectional streams. Each kind has places of its own,
 //! which other kinds cannot take.
 //!
 //! Invariant: when a peer opens a call, it has no more calls of that kind than places are left free. So one peer gets at most half of the
@@ -56,7 +56,7 @@ pub(in crate::api) struct LongLivedCalls {
 #[derive(Debug, Default)]
 struct Open {
     of_all: [usize; KINDS],
-    /// Those of each peer with any.
+    /// Open calls of each peer that has any.
     of_peers: HashMap<Arc<str>, [usize; KINDS]>,
 }
 

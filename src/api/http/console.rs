@@ -69,7 +69,7 @@ fn serve(name: &str, headers: &HeaderMap) -> Response {
         (CSP, CONTENT_SECURITY_POLICY),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (REFERRER_POLICY, "no-referrer"),
-        // A browser asks each time whether the file has changed, so that all files are of one version.
+        // A browser checks each time whether the file has changed, so that all files are of one version.
         (CACHE_CONTROL, "no-cache"),
         (ETAG, tag),
     ];

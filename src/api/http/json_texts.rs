@@ -11,7 +11,7 @@ use serde::{
 use std::fmt;
 use tidegate_core::limit::{client_bytes, client_text};
 
-/// How the strings of a body were read.
+/// The way in which the strings of a body were read.
 #[derive(Clone, Copy)]
 pub(super) enum Strings {
     AsTheyAre,

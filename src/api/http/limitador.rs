@@ -90,7 +90,7 @@ async fn status(State(state): State<HttpState>) -> Response {
     )
 }
 
-/// As Limitador writes times: in UTC, without an offset.
+/// A time as Limitador writes it: in UTC, without an offset.
 fn time(at: Timestamp) -> String {
     let nanos = i128::from(at.as_nanos());
     let time = jiff::Timestamp::from_nanosecond(nanos).unwrap_or_default();

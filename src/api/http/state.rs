@@ -58,7 +58,7 @@ pub struct HttpSettings {
     pub has_limitador_api: bool,
     /// A further path of the metrics.
     pub metrics_path: Option<MetricsPath>,
-    /// What `GET /config` shows: settings in effect, without secrets.
+    /// The response to `GET /config`: settings in effect, without secrets.
     pub effective: serde_json::Value,
     /// Names under which it is reached, besides local ones.
     pub allowed_hosts: Vec<String>,

@@ -107,7 +107,7 @@ impl Progress {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PhaseTimes {
     pub(super) idle: Duration,
-    /// Of the head of a request, and of a response.
+    /// Timeout of the head of a request, and of a response.
     pub(super) message: Duration,
 }
 

@@ -14,10 +14,10 @@ const OF_MESSAGE: u32 = 10;
 const OF_STREAM: u32 = 100;
 const OF_NEW_BUCKET: u32 = 10;
 
-/// How far a peer may be ahead of the average before its next message has to wait.
+/// Time by which a peer may be ahead of the average before its next message has to wait.
 const AHEAD: Duration = Duration::from_secs(1);
 
-/// How far a peer may be ahead of the average before its stream is ended: the first reports of all its streams may arrive at once.
+/// Time by which a peer may be ahead of the average before its stream is ended: the first reports of all its streams may arrive at once.
 const AHEAD_MAX: Duration = Duration::from_secs(10);
 
 /// For each peer that is ahead, the time at which it is back at the average.

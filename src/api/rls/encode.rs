@@ -66,7 +66,7 @@ pub(super) fn window(limit: &CurrentLimit<'_>, precision: Precision) -> Option<p
     is_sent.then(|| time::duration(limit.window.duration()))
 }
 
-/// How a descriptor counts in the verdict, which Envoy's message has no field for.
+/// The effect of a descriptor on the verdict, for which Envoy's message has no field.
 #[inline]
 pub(super) fn mode(status: &Status<'_>, precision: Precision) -> Mode {
     match status.rule {

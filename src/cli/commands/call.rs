@@ -83,7 +83,7 @@ pub(in crate::cli) struct Call {
     tls: ClientTlsFlags,
 }
 
-/// What has been sent so far.
+/// The requests that were sent so far.
 #[derive(Default)]
 struct Sent {
     ok: u32,

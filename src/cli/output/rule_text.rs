@@ -23,7 +23,7 @@ pub(in crate::cli) fn on_deny_text(rule: &Rule) -> Option<String> {
     rule.info.on_deny.as_ref().map(|on_deny| on_deny.to_string())
 }
 
-/// Such as `leaky_bucket`, with the bounds of its queue.
+/// The algorithm, such as `leaky_bucket`, with the bounds of its queue.
 pub(in crate::cli) fn algorithm_text(limit: &RuleLimit) -> String {
     let name = limit.algorithm.name();
     match limit.algorithm.queue() {

@@ -62,7 +62,7 @@ impl Table {
 /// the widest text known for it.
 pub(in crate::cli) struct Stream<const N: usize> {
     header: [&'static str; N],
-    /// Those known in advance, then those of the first row.
+    /// Widths known in advance, then the widths of the first row.
     widths: [usize; N],
     has_begun: bool,
 }

@@ -8,7 +8,7 @@ use tidegate_core::{
 };
 use tidegate_operations::config::{Feed, KeptRules, KeptRulesError, LastRules};
 
-/// Where the rules of a start are from.
+/// The sources of the rules of a start.
 pub(super) struct FirstSources<'f> {
     pub(super) options: &'f LoadOptions,
     pub(super) files: &'f RuleFilePaths,

@@ -49,7 +49,7 @@ const ON_FAILURE: [Choice<OnFailure>; 4] = [
     ("error", "Fail the call (UNAVAILABLE), so that the proxy's failure mode decides", OnFailure::Error),
 ];
 
-/// Which counters are leased.
+/// The counters that are leased.
 const LEASE: [Choice<bool>; 2] =
     [("off", "None: the store makes every decision", false), ("auto", "Those in high demand", true)];
 

@@ -113,7 +113,7 @@ pub fn bucket(pairs: &[(&str, &str)]) -> BucketId {
     BucketId { bucket }
 }
 
-/// What Envoy obeys: a strategy, and whole seconds of life.
+/// The assignment that Envoy obeys: a strategy, and whole seconds of life.
 fn strategy(action: &BucketAction) -> Strategy {
     let BucketAction::QuotaAssignmentAction(assignment) = action else { panic!("{action:?}") };
     let ttl = assignment.assignment_time_to_live.expect("always sent");

@@ -5,7 +5,7 @@ use crate::{admin::page_with_token, control::token};
 use serde_json::json;
 use std::process::Command;
 
-/// What `tidegate ctl quotas` prints.
+/// The output of `tidegate ctl quotas`.
 async fn ctl_quotas(server: &Server, token: &str, args: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.args(["ctl", "quotas", "--addr", server.address()]).args(args).env("TIDEGATE_TOKEN", token);

@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-/// What each crate or room imports.
+/// The imports of each crate or room.
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
 /// All that a room or crate imports, directly or through others.

@@ -1,4 +1,4 @@
-//! What clients of a real Envoy send: no header, path or cookie lifts the limits of its request.
+//! Requests from clients of a real Envoy: no header, path or cookie lifts the limits of its request.
 
 use crate::{
     envoy_config,

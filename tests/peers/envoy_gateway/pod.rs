@@ -68,7 +68,7 @@ impl Pod {
         let root = image(folder, "/bin/ratelimit");
         fs::create_dir(root.join("certs")).unwrap();
         fs::copy(hosts, root.join("etc/hosts")).unwrap();
-        // Without this file, glibc asks name servers first.
+        // Without this file, glibc queries name servers first.
         fs::write(root.join("etc/nsswitch.conf"), "hosts: files\n").unwrap();
         let log = folder.path().join("ratelimit.log");
         let variables = ENVIRONMENT.iter().chain(more);

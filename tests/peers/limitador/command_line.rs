@@ -1,4 +1,4 @@
-//! Limitador's command line, as its own `--help` prints it: Tidegate knows each flag and storage too, and docs/migrate.md describes its
+//! Limitador's command line, as its own `--help` prints it: Tidegate has each flag and storage too, and docs/migrate.md describes its
 //! effect.
 
 use crate::limitador::{process, tidegate};

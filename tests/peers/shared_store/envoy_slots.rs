@@ -56,7 +56,7 @@ fn config() -> String {
     config.replace(&endpoint(8081), &[endpoint(8081), second, third].join(", "))
 }
 
-/// The store is killed with its data on disk. A store that returns empty knows of no request in flight.
+/// The store is killed with its data on disk. A store that returns empty has no request in flight.
 async fn no_more_requests_are_in_flight_than_the_limit_while_envoy_a_server_and_the_store_are_killed() {
     let program = Program::all_with_two_workers().into_iter().next().expect("the test declares its peer");
     let (store_port, data) = (free_port(), tempfile::tempdir().expect("a folder"));

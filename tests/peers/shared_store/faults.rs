@@ -137,7 +137,7 @@ impl World {
         self.ready(server).await.contains("shared store: available")
     }
 
-    /// Whether each server knows that there are two servers.
+    /// Whether each server counts two servers.
     pub(super) async fn count_each_other(&self) -> bool {
         let [first, second] = &self.servers[..] else { return false };
         self.ready(first).await.contains("2 servers") && self.ready(second).await.contains("2 servers")

@@ -281,7 +281,7 @@ async fn leases_over_a_failover_that_loses_no_write() {
 async fn leases_over_a_failover_that_loses_writes() {
     let (primary, group) = group();
     let mut world = World::start(primary, &group.url).await;
-    // When the replica connects again, it has a user and a password that no primary knows, so it stays cut off.
+    // When the replica connects again, it has a user and a password that no primary has, so it stays cut off.
     command(&group.replica, &["CONFIG", "SET", "masteruser", "nobody"]);
     command(&group.replica, &["CONFIG", "SET", "masterauth", "nothing"]);
     command(world.store(), &["CLIENT", "KILL", "TYPE", "replica"]);

@@ -27,7 +27,7 @@ tests_with! {
 const DENIALS: u64 = 30;
 const DAY: u64 = 86_400_000_000;
 
-/// What servers do with their credits while the caller waits.
+/// Use of the servers' credits while the caller waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Meanwhile {
     /// They neither spend nor return credits: a microsecond before its end the wait is too short.

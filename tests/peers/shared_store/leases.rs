@@ -39,7 +39,7 @@ pub(super) const SETTINGS: Settings = Settings {
     hold_min: Duration::from_millis(2),
 };
 const DAY: u64 = 86_400_000_000;
-/// The script knows the ends of a calendar's windows from an hour ago on.
+/// The script has the ends of a calendar's windows from an hour ago on.
 const CALENDAR_STEP: u64 = 1_200_000_000;
 
 /// A node's first request for credits.

@@ -146,7 +146,7 @@ impl Sentinel {
         self.port
     }
 
-    /// Waits until it knows a replica.
+    /// Waits until it has found a replica.
     fn wait_for_replica(&self) {
         eventually_blocking("the Sentinel knows a replica", || {
             let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("an address");
@@ -158,7 +158,7 @@ impl Sentinel {
     }
 }
 
-/// A primary on this port, its replica, and a Sentinel that knows both.
+/// A primary on this port, its replica, and a Sentinel that has found both.
 pub fn watched_pair(port: u16) -> (RedisServer, RedisServer, Sentinel) {
     let primary = RedisServer::start_on(port, &["--repl-diskless-sync-delay", "0"]);
     let replica = RedisServer::start_with(&["--replicaof", &format!("127.0.0.1 {port}")]);
@@ -270,7 +270,7 @@ impl RedisCluster {
         self.command(0, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
     }
 
-    /// Waits until every node knows all others and serves.
+    /// Waits until every node has found all others and serves.
     pub fn wait_until_complete(&self) {
         let known = format!("cluster_known_nodes:{}", self.nodes.len());
         eventually_blocking("the cluster is complete", || {

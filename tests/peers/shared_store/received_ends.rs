@@ -47,7 +47,7 @@ descriptors:
   - {key: window, rate_limit: {unit: day, requests_per_unit: 1000}}
 ";
 
-/// How the connection of the ends is ended, in the same read as the last end.
+/// The way in which the connection of the ends is ended, in the same read as the last end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ended {
     Fin,

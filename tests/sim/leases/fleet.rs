@@ -50,7 +50,7 @@ impl Faults {
     };
 }
 
-/// What the server does with messages that arrive.
+/// The server's handling of messages that arrive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Serves,
@@ -87,7 +87,7 @@ pub(super) struct Fleet {
     by_one: u64,
     /// Admissions although nothing was left.
     pub(super) beyond: u64,
-    /// How often each fault occurred.
+    /// Number of occurrences of each fault.
     pub(super) happened: [(&'static str, u64); 4],
 }
 

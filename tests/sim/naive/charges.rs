@@ -32,7 +32,7 @@ pub struct Charge {
     pub(super) has_no_room: bool,
     /// For limits that the reference server has too: hits that remain after it, in the order of the request.
     pub(super) remaining_in_order: Option<u64>,
-    /// If it is over its limit and could have been queued: time until the queue has room for it.
+    /// Time until the queue has room for it, if it is over its limit and could have been queued.
     pub until_queueable: Option<Wait>,
     /// Bounds of its queue, if it may be queued. Shadow limits do not queue.
     pub queue: Option<QueueLimits>,

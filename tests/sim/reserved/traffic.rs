@@ -29,7 +29,7 @@ pub enum Event {
         back: usize,
         cost: u64,
     },
-    /// As much of the estimate is given back.
+    /// The end gives this much of the estimate back.
     GiveBack {
         back: usize,
         hits: u64,

@@ -42,7 +42,7 @@ const SELECTED: &str = "GROUPS";
 /// The name of all groups of [`FINDING`] together.
 const ALL: &str = "all";
 
-/// How faults are planted into a language's client.
+/// The way in which faults are planted into a language's client.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Faults {
@@ -156,7 +156,7 @@ fn complete_workspace(folder: &Path, repository: &Path, copy: &Path) -> io::Resu
     Ok(())
 }
 
-/// Returns the files that git knows of a client and of the cases, relative to the repository.
+/// Returns the files of a client and of the cases that git tracks, relative to the repository.
 fn sources(language: &Language, repository: &Path) -> Result<Vec<PathBuf>, Failure> {
     let output = process::Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate", "--"])

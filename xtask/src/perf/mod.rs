@@ -61,7 +61,7 @@ struct Options {
     events: u64,
 }
 
-/// Where measurements are made.
+/// The place of measurements.
 struct Place {
     machine: Machine,
     options: Options,

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// The address of the client.
 pub(crate) struct Client<'s> {
-    /// As Envoy writes it.
+    /// The text of the address as Envoy writes it.
     pub(crate) text: &'s str,
     pub(crate) address: IpAddr,
 }

@@ -55,7 +55,7 @@ impl Format {
         }
     }
 
-    /// As people write it.
+    /// The text as people write it.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Metadata { namespace, key } => format!("%DYNAMIC_METADATA({namespace}:{key})%"),

@@ -4,19 +4,19 @@ use crate::part::Part;
 use std::collections::HashSet;
 use tidegate_core::rules::Origin;
 
-/// What a finding means for limits.
+/// The effect of a finding on limits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Severity {
     /// Requests are not limited, or will not be after a failure.
     Unlimited,
     /// Depends on something that the files do not show, or that only Envoy can evaluate.
     CannotTell,
-    /// As configured, and easily overlooked.
+    /// An effect as configured, and easily overlooked.
     Note,
 }
 
 impl Severity {
-    /// As tables and JSON have it.
+    /// The name in tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unlimited => "unlimited",
@@ -43,7 +43,7 @@ macro_rules! kinds {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// What it means for limits.
+            /// Its effect on limits.
             pub fn severity(self) -> Severity {
                 match self { $(Self::$variant => Severity::$severity,)* }
             }
@@ -114,7 +114,7 @@ kinds! {
 pub struct Finding {
     /// Its kind.
     pub kind: Kind,
-    /// Where it is.
+    /// Its place.
     pub at: Origin,
     /// The listener, virtual host and route; empty if it belongs to none.
     pub place: String,

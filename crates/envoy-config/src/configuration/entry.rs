@@ -8,11 +8,11 @@ use std::rc::Rc;
 pub enum Level {
     /// The `rate_limits` of a route's action.
     Route,
-    /// Those of a virtual host.
+    /// Entries of a virtual host.
     VirtualHost,
-    /// Those of the filter itself.
+    /// Entries of the filter itself.
     Filter,
-    /// Those of a `RateLimitPerRoute`.
+    /// Entries of a `RateLimitPerRoute`.
     PerRoute,
 }
 
@@ -28,7 +28,7 @@ impl Level {
 pub struct RateLimitEntry<'d> {
     /// Its place.
     pub part: Part<'d>,
-    /// Where it stands.
+    /// The level at which the entry is.
     pub level: Level,
     /// The entry, or why it cannot be evaluated: each problem with its place.
     pub policy: Result<Policy, Vec<(Part<'d>, String)>>,

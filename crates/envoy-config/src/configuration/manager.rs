@@ -27,7 +27,7 @@ pub struct Manager<'d> {
 pub enum Routes<'d> {
     /// These.
     Inline(RouteConfig<'d>),
-    /// Those of a configuration of this name.
+    /// Routes of a configuration with this name.
     Named(&'d str),
     /// Others, such as scoped routes.
     Elsewhere,

@@ -35,7 +35,7 @@ pub struct Route<'d> {
     pub part: Part<'d>,
     /// Its `rate_limits`.
     pub entries: Vec<Rc<RateLimitEntry<'d>>>,
-    /// Where its requests go.
+    /// Destination of its requests.
     pub target: Target<'d>,
 }
 
@@ -50,7 +50,7 @@ pub enum Target<'d> {
     Computed,
     /// Nowhere: Envoy itself responds, because of this field of the route.
     Answered(&'static str),
-    /// What the configuration does not show: a patch is only a part of a route.
+    /// Not visible in the configuration: a patch is only a part of a route.
     Unknown,
 }
 

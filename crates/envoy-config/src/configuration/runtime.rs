@@ -2,7 +2,7 @@
 
 use crate::part::Part;
 
-/// The values of the static layers. Only Envoy knows the layers on disk, of the admin port and of RTDS.
+/// The values of the static layers. Only a running Envoy has the layers on disk, of the admin port and of RTDS.
 #[derive(Debug, Default)]
 pub struct Runtime<'d>(Vec<(String, Part<'d>)>);
 

@@ -10,7 +10,7 @@ use super::{
 use crate::{files::Files, part::Part, stream::Envoy};
 use tidegate_core::rules::Origin;
 
-/// What was found in files.
+/// The parts that were found in files.
 #[derive(Debug, Default)]
 pub struct Configuration<'d> {
     /// Connection managers.
@@ -97,7 +97,7 @@ fn node_cluster<'d>(root: Part<'d>) -> Option<&'d str> {
 struct Finder<'d> {
     found: Configuration<'d>,
     envoy: Envoy,
-    /// What patches of Istio add to the listeners of a mesh, as one connection manager.
+    /// The additions of Istio's patches to the listeners of a mesh, as one connection manager.
     patched: Option<Manager<'d>>,
     /// Number of patches that add something to it.
     patches: usize,

@@ -18,7 +18,7 @@ use tidegate_core::{
     rules::Origin,
 };
 
-/// What a connection manager does with a request.
+/// The effects of a connection manager on a request.
 #[derive(Debug)]
 pub struct Explained<'d> {
     /// Its listener.
@@ -27,7 +27,7 @@ pub struct Explained<'d> {
     pub host: Option<(&'d str, Origin)>,
     /// The route and its place.
     pub route: Option<(String, Origin)>,
-    /// Where the request goes: a cluster, or the field of the route by which Envoy responds itself.
+    /// Destination of the request: a cluster, or the field of the route by which Envoy responds itself.
     pub target: String,
     /// The address of the client, as Envoy determines it.
     pub client: String,
@@ -37,7 +37,7 @@ pub struct Explained<'d> {
     pub filters: Vec<ExplainedFilter<'d>>,
 }
 
-/// What a rate limit filter does with a request.
+/// The effects of a rate limit filter on a request.
 #[derive(Debug)]
 pub struct ExplainedFilter<'d> {
     /// Its name.
@@ -57,7 +57,7 @@ pub struct ExplainedFilter<'d> {
 pub struct ExplainedEntry {
     /// Its place.
     pub at: Origin,
-    /// Where it stands.
+    /// The level at which the entry is.
     pub level: Level,
     /// Whether it is applied when the response is sent.
     pub is_at_end: bool,

@@ -147,7 +147,7 @@ pub unsafe fn stream_new<M: Module>(config: *const c_void) -> *const c_void {
         let stream = Stream::<M> { config: Arc::clone(config?), state: RefCell::default() };
         Some(Box::into_raw(Box::new(stream)).cast_const().cast())
     });
-    // A dangling pointer, which `stream_of` tells apart by its value.
+    // A dangling pointer, which `stream_of` distinguishes by its value.
     made.flatten().unwrap_or(ptr::dangling::<u8>().cast())
 }
 
@@ -274,7 +274,7 @@ pub unsafe fn stream_complete<M: Module>(envoy: *mut c_void, stream: *const c_vo
 /// The body of a stream's hook.
 type HookBody<M, T> = fn(&<M as Module>::Config, &mut <M as Module>::Stream, &mut HookedStream<'_>) -> T;
 
-/// How a hook of a stream ended.
+/// The end of a hook of a stream.
 enum Hooked<T> {
     /// Done, with the response that it made.
     Done(T, Option<Response>),

@@ -10,9 +10,9 @@ use std::{ffi::c_void, ptr};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Headers {
-    /// Of the request.
+    /// Headers of the request.
     Request = 0,
-    /// Of the response.
+    /// Headers of the response.
     Response = 2,
     /// The trailers of the response.
     ResponseTrailers = 3,
@@ -26,15 +26,15 @@ pub enum Attribute {
     SourceAddress = 24,
 }
 
-/// Where metadata is.
+/// The source of metadata.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum MetadataSource {
-    /// Of the stream.
+    /// Metadata of the stream.
     Dynamic = 0,
-    /// Of the route.
+    /// Metadata of the route.
     Route = 1,
-    /// Of the cluster.
+    /// Metadata of the cluster.
     Cluster = 2,
 }
 

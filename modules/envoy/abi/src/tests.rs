@@ -27,7 +27,7 @@ struct Stream {
     within: Cell<Within>,
 }
 
-/// What the stand-in does while the module responds.
+/// Action of the stand-in while the module responds.
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Within {
     #[default]

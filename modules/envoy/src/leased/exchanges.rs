@@ -47,7 +47,7 @@ const FRAMING_BYTES: usize = 16;
 pub(super) struct Question {
     pub(super) purpose: Purpose,
     pub(super) domain: Arc<str>,
-    /// As the server reads it.
+    /// The request as the server reads it.
     pub(super) body: Vec<u8>,
     /// The fingerprint and hits of a request that credits may decide in the future.
     pub(super) key: Option<(Key, HitList)>,

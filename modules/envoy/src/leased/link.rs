@@ -266,7 +266,7 @@ impl<'s> Link<'s> {
         }
     }
 
-    /// Starts the calls that are due, as far as there is room.
+    /// Starts the calls that are due, while there is room.
     fn send(&mut self, connection: &mut Connection<Reply>) -> Result<(), String> {
         // Room for the largest message: a call is made only when it can be sent, so that its claims have the time of sending.
         while connection.has_room(client::BODY_MAX).map_err(|error| error.to_string())? {

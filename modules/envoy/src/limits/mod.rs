@@ -57,7 +57,7 @@ impl Drop for LocalSlot {
     }
 }
 
-/// What identifies counters.
+/// Identity of counters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Identity {
     Files(Vec<PathBuf>),

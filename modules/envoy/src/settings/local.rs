@@ -22,7 +22,7 @@ pub(crate) struct Local {
     pub(crate) dynamic_metadata: bool,
 }
 
-/// Where rules come from.
+/// The source of rules.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum RuleSource {
     /// Files and directories, read again when they change.

@@ -56,7 +56,7 @@ pub(crate) struct Settings {
     pub(crate) local: Local,
 }
 
-/// Which requests the filter applies to.
+/// The requests to which the filter applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RequestType {
     Both,

@@ -16,7 +16,7 @@ pub(crate) struct Server {
     pub(crate) token_file: Option<PathBuf>,
 }
 
-/// Where a server listens.
+/// The address on which a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Unix(PathBuf),
@@ -59,7 +59,7 @@ struct WrittenTls {
     server_name: Option<String>,
 }
 
-/// Where a field was configured, for errors.
+/// The places at which fields were configured, for errors.
 struct Places {
     address: &'static str,
     ca: &'static str,
@@ -178,7 +178,7 @@ impl HostPort {
     }
 }
 
-/// As it is configured.
+/// Writes the address as it is configured.
 impl Display for Address {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
@@ -190,7 +190,7 @@ impl Display for Address {
     }
 }
 
-/// As an authority.
+/// Writes the host and port as an authority.
 impl Display for HostPort {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { host, port } = self;

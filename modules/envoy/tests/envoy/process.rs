@@ -119,7 +119,7 @@ impl Envoy {
         Ok(envoy)
     }
 
-    /// What Envoy has logged.
+    /// The log of Envoy so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }

@@ -184,7 +184,7 @@ fn made_text(entry: &ExplainedEntry) -> String {
     format!("{made}{hits}{at_end}")
 }
 
-/// What the response would be.
+/// Lines about the response to the request.
 fn response_lines(responses: &Responses, call: &Call<'_>, target: &str) -> Vec<String> {
     let is_limited = call.applied.as_ref().is_some_and(|all| all.iter().any(Applied::is_limited));
     if !is_limited {

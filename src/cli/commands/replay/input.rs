@@ -25,15 +25,15 @@ const COMPRESSED_BYTES: usize = 64 << 10;
 /// The lines of logs.
 #[derive(Clone)]
 pub(super) enum Format {
-    /// Of the decision log.
+    /// Lines of the decision log.
     Decisions,
-    /// Of an access log.
+    /// Lines of an access log.
     Access(AccessLog),
     /// Records of CSV, after a line with the names of the columns.
     Csv(Arc<Mapping>),
 }
 
-/// What all logs had.
+/// Counts over all logs.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) lines: LineCounts,

@@ -97,7 +97,7 @@ impl Suggest {
     }
 }
 
-/// What was replayed.
+/// The replay of the logs.
 struct Replayed {
     replay: tidegate_replay::Replay,
     counts: Counts,

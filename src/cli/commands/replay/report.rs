@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_core::limit::Timestamp;
 use tidegate_replay::{DeniedAt, Key, Keys, LineCounts, Report, RuleRow, Share, ShareOf, Side, Suggestion};
 
-/// What a report is printed with.
+/// The facts that a report is printed with.
 pub(super) struct Facts {
     pub(super) suggestions: Vec<Suggestion>,
     pub(super) counts: LineCounts,

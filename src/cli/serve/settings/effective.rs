@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub(in crate::cli) struct Inserted {
     /// The file of `--config`.
     pub(super) file: Option<String>,
-    /// Where each flag, without its dashes, comes from: `file`; `reference` or `limitador` for the variables and the defaults of
+    /// The source of each flag, without its dashes: `file`; `reference` or `limitador` for the variables and the defaults of
     /// those servers.
     pub(super) from: BTreeMap<String, &'static str>,
 }

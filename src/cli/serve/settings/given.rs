@@ -4,7 +4,7 @@ use crate::cli::Failure;
 use std::{collections::BTreeMap, path::Path};
 use tidegate_shared::without_userinfo;
 
-/// What the user gives on the command line and in variables.
+/// The settings that the user gives on the command line and in variables.
 pub(in crate::cli) struct Given<'g> {
     /// The arguments after the command.
     pub(in crate::cli) own: &'g [String],

@@ -73,7 +73,7 @@ fn argument_of<'c>(command: &'c Command, flag: &str) -> Option<&'c Arg> {
     own.or_else(|| command.get_subcommands().find_map(|command| argument_of(command, flag)))
 }
 
-/// Where the value of a flag comes from.
+/// The source of the value of a flag.
 fn source_of(flag: &str, value: &str, args: &[String], variables: &BTreeMap<String, String>) -> String {
     let with_value = format!("{flag}=");
     if args.iter().any(|arg| arg == flag || arg.starts_with(&with_value)) {

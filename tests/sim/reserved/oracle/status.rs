@@ -1,4 +1,4 @@
-//! What each descriptor reports: the tightest of its limits, and the first moment at which a denied request is admitted.
+//! The report of each descriptor: the tightest of its limits, and the first moment at which a denied request is admitted.
 
 use super::{Oracle, charges::Charge, counter::Counter};
 use crate::{

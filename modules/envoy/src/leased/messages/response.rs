@@ -52,7 +52,7 @@ pub(crate) struct Response {
     pub(crate) additions: Additions,
     /// Names the slots that the request holds.
     pub(crate) ticket: Option<Box<str>>,
-    /// What a renewal of the ticket needs; set with it.
+    /// Data for a renewal of the ticket; set together with it.
     pub(in crate::leased) renewal: Option<Renewal>,
 }
 
