@@ -146,14 +146,14 @@ fn a_power_cut_at_any_moment_leaves_a_committed_snapshot_of_long_records() {
     recorder.state.lock().root = Some(file_id(&fs::metadata(directory.path()).unwrap()));
     let (limiter, mut writer) =
         start(directory.path(), Arc::clone(&recorder) as Arc<dyn Durability>, "an empty directory");
+    let (id, algorithm) = limit(&limiter, "log");
+    let hit = |state, at: u64| algorithm.add(state, 1, now.saturating_add(Duration::from_millis(at)));
+    let state = (0..LONG_LOG).map(|at| at * 97 + at * at % 89).fold(State::EMPTY, hit);
     let mut allowed = vec![content(&limiter, now)];
     let mut blobs = 0;
     for round in 0..8 {
         (0..9_000).for_each(|number| count(&limiter, key(number * 3 + round), "user", 1, now));
-        let (id, algorithm) = limit(&limiter, "log");
-        let hit = |state, at: u64| algorithm.add(state, 1, now.saturating_add(Duration::from_millis(at)));
-        let state = (0..LONG_LOG).map(|at| at * 97 + at * at % 89).fold(State::EMPTY, hit);
-        let counter = Counter::new(state, id, now.saturating_add(Duration::from_secs(86_400)));
+        let counter = Counter::new(state.clone(), id, now.saturating_add(Duration::from_secs(86_400)));
         assert!(limiter.store().reserve(1));
         let long = key(1_000_000 + round);
         limiter.store().lock(Store::shard_of(long)).insert(long, counter, now);
