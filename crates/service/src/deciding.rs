@@ -51,7 +51,7 @@ impl RateLimitService {
         origin: impl Fn(&'q C) -> CallOrigin<'q>,
         mut respond: impl FnMut(&'q C, &Decision<'_>),
     ) {
-        let limiter = self.limiter.get().expect("a request has a course only when it is set");
+        let limiter = self.limiter.get().expect("requests are dispatched only when the limiter is set");
         let now = self.clock.now();
         let rules = limiter.pin();
         let is_read = self.is_read && !self.passes_over(calls.len(), now);

@@ -36,9 +36,9 @@ pub(super) struct HttpFlags {
     /// Time after which an HTTP connection without requests is closed.
     #[arg(long, value_name = "TIME", value_parser = interval, default_value = "2m")]
     http_idle_timeout: Duration,
-    /// Names under which the HTTP port is reached, besides addresses and local names (without a dot, or in .svc, .cluster.local,
-    /// .local, .internal,
-    /// .lan, .home.arpa): those of proxies in front of it, and without tokens and TLS every name in the header `host`; `*` allows all.
+    /// Names under which the HTTP port is reached: those of proxies in front of it, and without tokens and TLS every name in the header
+    /// `host`; `*` allows all. Addresses and local names need not be listed: without a dot, or in .svc, .cluster.local, .local,
+    /// .internal, .lan or .home.arpa.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     http_allowed_hosts: Vec<String>,
     /// Path at which the HTTP port serves the metrics besides /metrics.

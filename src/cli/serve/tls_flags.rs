@@ -17,7 +17,7 @@ pub(super) struct TlsFlags {
     /// Private key of --tls-cert, as PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Authorities of client certificates, as PEM; clients without a certificate that one of them signed are refused.
+    /// Authorities of client certificates, as PEM; clients need a certificate that one of them signed.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
     /// Subject alternative name that client certificates must have: a DNS name or a URI, such as a SPIFFE id; repeatable.

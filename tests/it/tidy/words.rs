@@ -6,11 +6,13 @@ use std::{
 };
 
 /// Forms that are ruled out, each with the form to write instead.
-const RULED_OUT: [(&str, &str); 8] = [
+const RULED_OUT: [(&str, &str); 10] = [
+    (" one that ", "the noun again"),
+    (" ones that ", "the noun again"),
+    ("such a one", "the noun again"),
     ("in the place of", "instead of"),
     ("in the reference server's place", "instead of the reference server"),
     ("At most too many", "the number, and what it is of"),
-    ("one that a later change", "the noun again"),
     ("a second one is more often", "who runs a second server, and why"),
     ("that one has the limits", "the noun again"),
     ("is there if its start is", "the condition, then what follows"),
@@ -18,10 +20,7 @@ const RULED_OUT: [(&str, &str); 8] = [
 ];
 
 /// Forms that are ruled out in pages, whose readers have not read the code: each stands for a noun.
-const RULED_OUT_IN_PAGES: [(&str, &str); 9] = [
-    (" one that ", "the noun again"),
-    ("ones that", "the noun again"),
-    ("such a one", "the noun again"),
+const RULED_OUT_IN_PAGES: [(&str, &str); 6] = [
     ("in place of", "instead of"),
     ("in its place", "instead"),
     ("takes the place of", "replaces"),

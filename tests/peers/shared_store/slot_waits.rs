@@ -104,7 +104,7 @@ async fn calls_wait_in_their_order_and_those_that_are_reset_leave_it() {
     while !callers.is_empty() {
         release(&mut client, &held).await;
         held = callers.remove(0).await.expect("a decision").expect("a slot");
-        assert!(callers.iter().all(|later| !later.is_finished()), "one that came later was first");
+        assert!(callers.iter().all(|later| !later.is_finished()), "a later caller was first");
     }
     release(&mut client, &held).await;
     wait_until_free(&mut client, "one", 1).await;

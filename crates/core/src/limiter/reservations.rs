@@ -153,7 +153,7 @@ mod tests {
         open.end(at(90));
         assert_eq!(open.total, 2);
         open.end(at(90));
-        assert_eq!(open.total, 2, "one that was not counted");
+        assert_eq!(open.total, 2, "a reservation that was not counted");
         open.advance(at(59));
         assert_eq!(open.total, 2);
         open.advance(at(60));
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(open.total, 1);
         open.renew(at(1_000_001), at(1_000_900));
         open.advance(at(1_000_260));
-        assert_eq!((open.total, open.by_minute.iter().sum::<u32>()), (0, 0), "one that was not counted");
+        assert_eq!((open.total, open.by_minute.iter().sum::<u32>()), (0, 0), "a reservation that was not counted");
     }
 
     #[test]

@@ -72,7 +72,7 @@ kinds! {
     HitsIgnored = "hits-ignored", Unlimited, "hits_addend where Envoy ignores it.";
     EntryWithoutActions = "entry-without-actions", Unlimited, "An entry without actions.";
     RouteAnswered = "route-answered", Unlimited, "A route with rate_limits to which Envoy itself responds.";
-    RouteNeverReached = "route-never-reached", Unlimited, "A route with rate_limits behind one that matches every request.";
+    RouteNeverReached = "route-never-reached", Unlimited, "A route with rate_limits behind a route that matches every request.";
     EntryReplaced = "entry-replaced", Unlimited, "rate_limits that are never applied, since others stand above them.";
     TimeoutDefault = "timeout-default", Unlimited, "No timeout: 20 ms, after which requests are admitted.";
     TimeoutIgnored = "timeout-ignored", Unlimited, "A timeout where Envoy's filter does not read it.";
@@ -87,7 +87,7 @@ kinds! {
     RequestTooLarge = "request-too-large", Unlimited, "A route whose calls Tidegate may refuse, since they are too large.";
     RuntimeDisables = "runtime-disables", Unlimited, "The runtime disables a filter or an entry, or its denials.";
     UpgradeWithoutFilter = "upgrade-without-filter", Unlimited, "Upgrades whose filters do not limit.";
-    NetworkFilterAfterLast = "network-filter-after-last", Unlimited, "A filter of connections behind one that ends the chain.";
+    NetworkFilterAfterLast = "network-filter-after-last", Unlimited, "A filter of connections behind a filter that ends the chain.";
     NotEvaluated = "not-evaluated", CannotTell, "What only Envoy can evaluate.";
     RoutesNotShown = "routes-not-shown", CannotTell, "Routes that are not in the files.";
     FilterNotShown = "filter-not-shown", CannotTell, "The filter of these entries is not in the files.";

@@ -166,7 +166,7 @@ pub(super) fn check_order(config: &RouteConfig<'_>, manager: &str, findings: &mu
         let Some(all) = host.routes.iter().position(|route| matches_all(route.part)) else { continue };
         for route in host.routes.iter().skip(all + 1).filter(|route| has_limits(route)) {
             let message = format!(
-                "this route is never reached: the route at {} matches every request; move it before that one",
+                "this route is never reached: the route at {} matches every request; move it before that route",
                 host.routes[all].part.origin()
             );
             let place = format!("{manager} › {} › {}", host.name, route.title());

@@ -13,7 +13,7 @@ pub enum Failure {
     #[error("the call to the store failed")]
     Failed,
     /// The store decides nothing until outstanding credits are known.
-    #[error("the store learns which credits are outstanding")]
+    #[error("the store is learning which credits are outstanding")]
     Learning,
     /// The value of one of the request's counters is damaged.
     #[error("the store has a damaged counter of the request")]

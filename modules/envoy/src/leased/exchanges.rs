@@ -202,8 +202,8 @@ impl Exchanges {
         } else {
             Vec::new()
         };
-        let is_idle = self.last_sent.is_some_and(|sent| now.nanos_since(sent) < IDLE_NANOS);
-        if questions.is_empty() && claims.is_empty() && is_idle {
+        let is_recent = self.last_sent.is_some_and(|sent| now.nanos_since(sent) < IDLE_NANOS);
+        if questions.is_empty() && claims.is_empty() && is_recent {
             return None;
         }
         let (counters, claims): (Vec<_>, Vec<_>) =

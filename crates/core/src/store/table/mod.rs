@@ -34,7 +34,7 @@ const PAGES_VISITED_MAX: usize = 32;
 /// Too many keys agree in the bits that distinguish pages. Keys made under a secret never do; chosen keys may, and the
 /// directory that distinguished them would outgrow any memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("too many keys end in the same bits: no secret made them")]
+#[error("too many keys end in the same bits; they were not made under a secret")]
 pub struct Crowded;
 
 /// The result of one step of sweeping.

@@ -101,7 +101,7 @@ pub enum WhatIfError {
     #[error("no decision on a domain of the proposed rules is recorded, or in the log")]
     NoDecisions,
     #[error(
-        "{0} requests of the log follow one that was sent after them; sort the log by time, and send it again"
+        "{0} requests of the log come after a request that was sent later; sort the log by time, and send it again"
     )]
     OutOfOrder(u64),
     #[error(transparent)]
