@@ -5,22 +5,19 @@
 //! - Growth and expiry touch one page at a time: no operation's cost depends on the number of counters.
 
 mod capacity;
-mod copy;
 mod counter;
 mod page_copies;
 mod removal;
 mod search;
 mod search_budget;
 mod shard;
-mod table;
 
 pub use crate::key::{Fingerprint, Key, Seed};
 pub use capacity::{COUNTER_BYTES, default_counters_max};
 pub use counter::Counter;
 pub use page_copies::{PageCopies, PageKeys, Wanted};
 pub use removal::Removed;
-pub use shard::Shard;
-pub use table::{Crowded, PlaceIndex, Swept};
+pub use shard::{Crowded, PlaceIndex, Shard, Swept};
 
 use crate::{
     limit::{LimitId, Timestamp},

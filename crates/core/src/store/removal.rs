@@ -1,6 +1,6 @@
 //! Removal of counters that are not expired, for operators.
 
-use super::{Counter, Key, Shard, Store, table::Place};
+use super::{Counter, Key, Shard, Store};
 
 /// Counters that were removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,7 +14,7 @@ pub struct Removed {
 impl Store {
     /// Removes a counter from its shard; false if there is none.
     pub fn remove(&self, shard: &mut Shard, key: Key) -> bool {
-        let is_removed = shard.counters.remove(key);
+        let is_removed = shard.remove(key);
         self.release(usize::from(is_removed));
         is_removed
     }
@@ -26,8 +26,8 @@ impl Store {
         for shard in 0..self.shard_count() {
             let mut next = Some(0);
             while let Some(from) = next {
-                let keep = |place: &Place<Counter>| !is_removed(place.key, &place.value);
-                let (dropped, following) = self.lock(shard).counters.retain(from, keep);
+                let keep = |key, counter: &Counter| !is_removed(key, counter);
+                let (dropped, following) = self.lock(shard).retain(from, keep);
                 self.release(dropped);
                 (removed, next) = (removed + dropped, following);
             }
