@@ -46,15 +46,13 @@ pub(super) trait Counters {
     ) -> Reading;
 
     /// Notes hits that a counter with leases denied.
-    fn note_denied(&mut self, _: &PlannedCounter, _hits: u64) {}
+    fn note_denied(&mut self, counter: &PlannedCounter, hits: u64);
 
     /// Reserves room for the counters that are to be created; false if the store is full.
     fn make_room(&mut self, counters: &[PlannedCounter], to_be_created: &[bool], now: Timestamp) -> bool;
 
     /// Whether there is room for another counter; none is reserved.
-    fn has_room(&mut self, _: Timestamp) -> bool {
-        true
-    }
+    fn has_room(&mut self, now: Timestamp) -> bool;
 
     /// The time at which the counter is decided: the request's, unless the counter has a clock of its own.
     #[inline]

@@ -4,7 +4,7 @@
 use super::{
     counters::{Counters, LockedShards},
     hit_sum::HitSum,
-    in_force::{OwnedPinned, Pinned},
+    in_force::{InForce, Limiter, OwnedPinned, Pinned},
     plan::{Charge, Plan, PlannedCounter, counters},
 };
 use crate::{
@@ -29,11 +29,7 @@ impl Pinned<'_> {
     /// The limits that apply to a request, in the order of its descriptors and of each rule, without shadow rules. Charges nothing. Reads
     /// the counters once more than a decision does, and allocates.
     pub fn service_limits(&self, request: &Request<'_>, now: Timestamp) -> Vec<ServiceLimit<'_>> {
-        let Some(domain) = self.in_force.rules.domain(request.domain()) else { return Vec::new() };
-        let plan = Plan::new(domain, &self.in_force.keys, request, now);
-        let mut counters = counters(&plan);
-        let shards = LockedShards::lock(&self.limiter.store, &mut counters, &plan, &self.in_force.rules, now);
-        of(&plan, &counters, &shards, now)
+        of_request(&self.in_force, self.limiter, request, ListedLimits::Enforced, now)
     }
 }
 
@@ -41,70 +37,44 @@ impl OwnedPinned<'_> {
     /// The limits of a request for operators, those of shadow rules too, by the counters of this process. Limits that a rule replaces are
     /// absent.
     pub fn counters(&self, request: &Request<'_>, now: Timestamp) -> Vec<ServiceLimit<'_>> {
-        let Some(domain) = self.in_force.rules.domain(request.domain()) else { return Vec::new() };
-        let plan = Plan::new(domain, &self.in_force.keys, request, now);
-        let mut counters = counters(&plan);
-        let shards = LockedShards::lock(&self.limiter.store, &mut counters, &plan, &self.in_force.rules, now);
-        all(&plan, &counters, &shards, now)
+        of_request(&self.in_force, self.limiter, request, ListedLimits::All, now)
     }
 }
 
-/// The limits of a plan with these counters that can deny, in the order of the request.
-pub(super) fn of<'r>(
-    plan: &Plan<'r>,
-    counters: &[PlannedCounter],
-    states: &impl Counters,
-    now: Timestamp,
-) -> Vec<ServiceLimit<'r>> {
-    let can_deny = |charge: &Charge<'r>| !plan.descriptors[charge.descriptor as usize].reached.is_shadow();
-    limits(plan, counters, states, now, can_deny, false)
-}
-
-/// The limits to list; none without a list. With a global shadow no limit can deny.
-pub(super) fn listed<'r>(
+fn of_request<'r>(
+    in_force: &'r InForce,
+    limiter: &Limiter,
+    request: &Request<'_>,
     listed: ListedLimits,
-    global_shadow: bool,
-    plan: &Plan<'r>,
-    counters: &[PlannedCounter],
-    states: &impl Counters,
     now: Timestamp,
-) -> Option<Vec<ServiceLimit<'r>>> {
-    match listed {
-        ListedLimits::Enforced if !global_shadow => Some(of(plan, counters, states, now)),
-        ListedLimits::All => Some(all(plan, counters, states, now)),
-        ListedLimits::None | ListedLimits::Enforced => None,
-    }
+) -> Vec<ServiceLimit<'r>> {
+    let Some(domain) = in_force.rules.domain(request.domain()) else { return Vec::new() };
+    let plan = Plan::new(domain, &in_force.keys, request, now);
+    let mut counters = counters(&plan);
+    let shards = LockedShards::lock(&limiter.store, &mut counters, &plan, &in_force.rules, now);
+    limits(listed, &plan, &counters, &shards, now)
 }
 
-/// The limits of all charges, with their slots and reservations.
-fn all<'r>(
+/// The limits of a plan with these counters, in the order of the request: all with their slots and reservations, or those that can deny.
+pub(super) fn limits<'r>(
+    listed: ListedLimits,
     plan: &Plan<'r>,
     counters: &[PlannedCounter],
     states: &impl Counters,
     now: Timestamp,
 ) -> Vec<ServiceLimit<'r>> {
-    limits(plan, counters, states, now, |_| true, true)
-}
-
-/// The limits of the charges that `is_listed` selects, in the order of the request.
-fn limits<'r>(
-    plan: &Plan<'r>,
-    counters: &[PlannedCounter],
-    states: &impl Counters,
-    now: Timestamp,
-    is_listed: impl Fn(&Charge<'r>) -> bool,
-    with_held: bool,
-) -> Vec<ServiceLimit<'r>> {
+    let are_all = listed == ListedLimits::All;
+    let can_deny = |charge: &Charge<'r>| !plan.descriptors[charge.descriptor as usize].reached.is_shadow();
     let mut limits: Vec<(u32, ServiceLimit<'r>)> = Vec::with_capacity(plan.charges.len());
     for counter in counters {
         let now = states.time(counter, now);
         for &index in &plan.by_key[counter.charges()] {
             let charge = &plan.charges[index as usize];
-            if is_listed(charge) && !charge.is_ban {
+            if (are_all || can_deny(charge)) && !charge.is_ban {
                 let ban = if plan.has_bans { banned_for(plan, counters, states, index, now) } else { None };
                 let state = states.state(counter);
                 let mut limit = service_limit(charge, counter.hits, &state, ban, now);
-                if with_held {
+                if are_all {
                     let has_slots = charge.limit.algorithm.holds_slots();
                     limit.slots = has_slots.then(|| held_slots(&state, now));
                     limit.reserved = reserved_hits(&state, now);

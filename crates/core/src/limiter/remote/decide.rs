@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        counters::{Counters, LockedShards},
+        counters::LockedShards,
         decide::decide_plan,
         deciding::Deciding,
         in_force::{Limiter, OwnedPinned},
@@ -13,13 +13,12 @@ use super::{
         ticket::Ticket,
     },
     RemoteRequest, WithoutStore, admitted,
-    fetched::{Fetched, Mixed, ReadAt},
+    fetched::{Fetched, ReadAt},
     waits::wanted,
 };
 use crate::{
     algorithm::State,
     limit::{Code, Decision, Hits, Timestamp},
-    store::Store,
 };
 use smallvec::SmallVec;
 use std::num::NonZeroU64;
@@ -37,58 +36,36 @@ impl<'h> RemoteRequest<'h> {
         local_now: Timestamp,
     ) -> Decision<'h> {
         debug_assert_eq!(states.len(), self.counters.len());
-        let keys = self.counters.iter().map(|counter| counter.key);
-        let read_at = if times.is_empty() { ReadAt::One(now) } else { ReadAt::Each(times.into()) };
-        let fetched = Fetched { states: keys.zip(states).collect(), read_at };
-        if self.has_local_counters() {
-            return self.decide_mixed(fetched, listed, local_now);
-        }
-        let counters = std::mem::take(&mut self.counters);
-        let decision = self.decide_by(&counters, fetched, None, listed, (now, local_now));
-        self.counters = counters;
-        decision
-    }
-
-    /// The decision from the states of the store and the local counters, which are charged with it.
-    fn decide_mixed(&mut self, fetched: Fetched, listed: ListedLimits, now: Timestamp) -> Decision<'h> {
         let OwnedPinned { in_force, limiter } = self.owned;
-        let mut all: SmallVec<[PlannedCounter; INLINE]> = std::mem::take(&mut self.local);
-        let locals = all.len();
-        let local = LockedShards::lock(&limiter.store, &mut all, &self.plan, &in_force.rules, now);
-        all.append(&mut self.counters);
-        let states = Mixed { local, locals, fetched };
-        let decision = self.decide_by(&all, states, Some(&limiter.store), listed, (now, now));
-        self.counters = all.drain(locals..).collect();
-        self.local = all;
-        decision
-    }
-
-    /// The decision from the states of these counters, read at `now` by their clock. If some are in the store of this process, that store
-    /// numbers the decision.
-    fn decide_by<C: Counters>(
-        &mut self,
-        counters: &[PlannedCounter],
-        mut states: C,
-        numbered: Option<&Store>,
-        listed: ListedLimits,
-        (now, local_now): (Timestamp, Timestamp),
-    ) -> Decision<'h> {
-        let Limiter { store, slots, compat, global_shadow, .. } = self.owned.limiter;
+        let Limiter { store, slots, compat, global_shadow, .. } = limiter;
+        let keys = self.counters.iter().map(|counter| counter.key);
+        let states = keys.zip(states).collect();
+        let read_at = if times.is_empty() { ReadAt::One(now) } else { ReadAt::Each(times.into()) };
+        let mut counters = std::mem::take(&mut self.local);
+        let locals = counters.len();
+        let local = LockedShards::lock(store, &mut counters, &self.plan, &in_force.rules, local_now);
+        counters.append(&mut self.counters);
+        let mut fetched = Fetched { local, locals, states, read_at };
+        let now = if locals > 0 { local_now } else { now };
         let slots = SlotCharges::in_store(slots, &self.stored);
         let mut deciding =
-            Deciding::new(&mut self.plan, counters, &mut states, slots, *compat, now).by_sums();
+            Deciding::new(&mut self.plan, &counters, &mut fetched, slots, *compat, now).by_sums();
         deciding.evaluate();
         self.wanted = self.wait.and_then(|wait| wanted(&mut deciding, wait, local_now));
         let (code, has_room) = deciding.conclude(store, *global_shadow);
         deciding.settle(code == Code::Ok, has_room);
         deciding.combine();
         let slot = deciding.slots.taken().map(TakenSlots::granted);
-        let number = numbered.map_or(0, Store::next_number);
+        // Decisions of the store alone are not numbered.
+        let number = if locals > 0 { store.next_number() } else { 0 };
         let mut decision = reported_decision(code, &self.plan, number, slot);
-        let limits = service_limits::listed(listed, *global_shadow, &self.plan, counters, &states, now);
-        if limits.is_some() {
-            decision.rare.get_or_insert_default().service_limits = limits;
+        // With a global shadow no limit can deny.
+        if listed == ListedLimits::All || listed == ListedLimits::Enforced && !global_shadow {
+            let limits = service_limits::limits(listed, &self.plan, &counters, &fetched, now);
+            decision.rare.get_or_insert_default().service_limits = Some(limits);
         }
+        self.counters = counters.drain(locals..).collect();
+        self.local = counters;
         decision
     }
 

@@ -1,4 +1,4 @@
-//! The states of counters as a store returned them, alone or beside local counters.
+//! The counters of a request as a store returned them, beside its local counters.
 
 use super::super::{
     counters::{Counters, LockedShards},
@@ -13,8 +13,12 @@ use crate::{
 };
 use smallvec::SmallVec;
 
-/// The counters of one request as the store returned them, in ascending order of keys.
-pub(super) struct Fetched {
+/// The counters of one request. Local counters come first, and are locked.
+pub(super) struct Fetched<'s> {
+    pub(super) local: LockedShards<'s>,
+    /// Number of local counters.
+    pub(super) locals: usize,
+    /// The states that the store returned, in ascending order of keys.
     pub(super) states: SmallVec<[(Key, State); INLINE]>,
     pub(super) read_at: ReadAt,
 }
@@ -27,71 +31,24 @@ pub(super) enum ReadAt {
     Each(SmallVec<[Timestamp; INLINE]>),
 }
 
-impl Fetched {
-    fn index(&self, counter: &PlannedCounter) -> usize {
-        self.find(counter).expect("the counters of the request are those that were fetched")
-    }
-
-    fn find(&self, counter: &PlannedCounter) -> Option<usize> {
+impl Fetched<'_> {
+    /// The index of the state that the store returned; none for a local counter.
+    fn index(&self, counter: &PlannedCounter) -> Option<usize> {
         self.states.binary_search_by_key(&counter.key, |(key, _)| *key).ok()
     }
 }
 
-impl Counters for Fetched {
-    fn has(&self, counter: &PlannedCounter) -> bool {
-        self.states[self.index(counter)].1 != State::EMPTY
-    }
-
-    fn state(&self, counter: &PlannedCounter) -> StateView<'_> {
-        StateView::Borrowed(&self.states[self.index(counter)].1)
-    }
-
-    fn change(
-        &mut self,
-        counter: &PlannedCounter,
-        _: &RuleLimit,
-        _: Timestamp,
-        change: impl FnOnce(State) -> Standing,
-    ) -> Reading {
-        let index = self.index(counter);
-        let Standing { state, remaining, until_full, .. } = change(std::mem::take(&mut self.states[index].1));
-        self.states[index].1 = state;
-        Reading { remaining, until_full: Some(until_full) }
-    }
-
-    fn make_room(&mut self, _: &[PlannedCounter], _: &[bool], _: Timestamp) -> bool {
-        true
-    }
-
-    fn time(&self, counter: &PlannedCounter, _: Timestamp) -> Timestamp {
-        match &self.read_at {
-            ReadAt::One(time) => *time,
-            ReadAt::Each(times) => times[self.index(counter)],
-        }
-    }
-}
-
-/// The counters of a request, some of them local: the local counters come first, and are locked.
-pub(super) struct Mixed<'s> {
-    pub(super) local: LockedShards<'s>,
-    pub(super) locals: usize,
-    pub(super) fetched: Fetched,
-}
-
-impl Mixed<'_> {
-    fn is_fetched(&self, counter: &PlannedCounter) -> bool {
-        self.fetched.find(counter).is_some()
-    }
-}
-
-impl Counters for Mixed<'_> {
+impl Counters for Fetched<'_> {
     /// The store has room for every counter.
     fn has(&self, counter: &PlannedCounter) -> bool {
-        self.is_fetched(counter) || self.local.has(counter)
+        self.index(counter).is_some() || self.local.has(counter)
     }
 
     fn state(&self, counter: &PlannedCounter) -> StateView<'_> {
-        if self.is_fetched(counter) { self.fetched.state(counter) } else { self.local.state(counter) }
+        match self.index(counter) {
+            Some(index) => StateView::Borrowed(&self.states[index].1),
+            None => self.local.state(counter),
+        }
     }
 
     fn change(
@@ -101,14 +58,16 @@ impl Counters for Mixed<'_> {
         now: Timestamp,
         change: impl FnOnce(State) -> Standing,
     ) -> Reading {
-        match self.is_fetched(counter) {
-            true => self.fetched.change(counter, limit, now, change),
-            false => self.local.change(counter, limit, now, change),
-        }
+        let Some(index) = self.index(counter) else {
+            return self.local.change(counter, limit, now, change);
+        };
+        let Standing { state, remaining, until_full, .. } = change(std::mem::take(&mut self.states[index].1));
+        self.states[index].1 = state;
+        Reading { remaining, until_full: Some(until_full) }
     }
 
     fn note_denied(&mut self, counter: &PlannedCounter, hits: u64) {
-        if !self.is_fetched(counter) {
+        if self.index(counter).is_none() {
             self.local.note_denied(counter, hits);
         }
     }
@@ -122,6 +81,10 @@ impl Counters for Mixed<'_> {
     }
 
     fn time(&self, counter: &PlannedCounter, now: Timestamp) -> Timestamp {
-        if self.is_fetched(counter) { self.fetched.time(counter, now) } else { now }
+        match (self.index(counter), &self.read_at) {
+            (None, _) => now,
+            (Some(_), ReadAt::One(time)) => *time,
+            (Some(index), ReadAt::Each(times)) => times[index],
+        }
     }
 }
