@@ -20,29 +20,47 @@ use crate::{
 use smallvec::{SmallVec, smallvec};
 
 impl Pinned<'_> {
-    /// Decides one request, and charges it if it is admitted. It is never queued: hits that do not fit now are denied.
+    /// Decides one request, and charges it if it is admitted. It is never queued: hits that do not fit now are denied. Classified here,
+    /// where the compiler merges the checks of the class with those of the fast path.
     #[inline]
     pub fn decide(&self, request: &Request<'_>, now: Timestamp) -> Decision<'_> {
-        decide(self, request, now)
+        let class = self.classify(request);
+        if let (Class::Single(domain), [descriptor]) = (class, request.descriptors())
+            && let Some(Some(charge)) = fast_path::charge(descriptor, domain, &self.in_force.keys)
+            && let Some(decision) = fast_path::decide_single(charge, &self.limiter.store, now)
+        {
+            return decision;
+        }
+        decide_other(self, class, request, now)
     }
 
     /// Decides a request, unless it would wait for slots if its caller waited: then returns none, and changes nothing.
     pub fn decide_unless_waits(&self, request: &Request<'_>, now: Timestamp) -> Option<Decision<'_>> {
-        decide_unless_waits(self, request, now)
+        let Pinned { in_force, limiter } = self;
+        let domain = match self.classify(request) {
+            Class::Single(domain) | Class::Multi(domain) | Class::General(domain)
+                if domain.may_wait_for_slots() && !limiter.global_shadow =>
+            {
+                domain
+            }
+            Class::GivesBack(_) => return None,
+            class => return Some(decide_other(self, class, request, now)),
+        };
+        // Releases and renewals must be made only once.
+        if request.descriptors().iter().any(ticket::names_ticket) {
+            return None;
+        }
+        let mut plan = Plan::new(domain, &in_force.keys, request, now);
+        let mut counters = counters(&plan);
+        let may_wait = !request.is_report();
+        let decided =
+            decide_unless(limiter, &in_force.rules, &mut plan, &mut counters, now, |deciding, queues| {
+                let is_denied = may_wait && deciding.verdict() == Code::OverLimit;
+                is_denied && queues.get_or_insert_with(|| limiter.queues.lock()).would_wait(deciding)
+            });
+        let (code, number, slot) = decided?;
+        Some(reported_decision(code, &plan, number, slot))
     }
-}
-
-/// Decides a request. Classified here, where the compiler merges the checks of the class with those of the fast path.
-#[inline]
-pub(super) fn decide<'p>(pinned: &'p Pinned<'_>, request: &Request<'_>, now: Timestamp) -> Decision<'p> {
-    let class = pinned.classify(request);
-    if let (Class::Single(domain), [descriptor]) = (class, request.descriptors())
-        && let Some(Some(charge)) = fast_path::charge(descriptor, domain, &pinned.in_force.keys)
-        && let Some(decision) = fast_path::decide_single(charge, &pinned.limiter.store, now)
-    {
-        return decision;
-    }
-    decide_other(pinned, class, request, now)
 }
 
 /// Decides a request that is not [`Class::Single`], or that the fast path left. Not inlined, because its many values on the
@@ -120,38 +138,6 @@ fn fill_named<'p>(
     plan.fill(domain, &in_force.keys, request, now);
     named.conclude(plan);
     named.number
-}
-
-/// Decides a request, unless it would wait for slots if its caller waited: then returns none.
-pub(super) fn decide_unless_waits<'p>(
-    pinned: &'p Pinned<'_>,
-    request: &Request<'_>,
-    now: Timestamp,
-) -> Option<Decision<'p>> {
-    let Pinned { in_force, limiter } = pinned;
-    let domain = match pinned.classify(request) {
-        Class::Single(domain) | Class::Multi(domain) | Class::General(domain)
-            if domain.may_wait_for_slots() && !limiter.global_shadow =>
-        {
-            domain
-        }
-        Class::GivesBack(_) => return None,
-        class => return Some(decide_other(pinned, class, request, now)),
-    };
-    // Releases and renewals must be made only once.
-    if request.descriptors().iter().any(ticket::names_ticket) {
-        return None;
-    }
-    let mut plan = Plan::new(domain, &in_force.keys, request, now);
-    let mut counters = counters(&plan);
-    let may_wait = !request.is_report();
-    let decided =
-        decide_unless(limiter, &in_force.rules, &mut plan, &mut counters, now, |deciding, queues| {
-            let is_denied = may_wait && deciding.verdict() == Code::OverLimit;
-            is_denied && queues.get_or_insert_with(|| limiter.queues.lock()).would_wait(deciding)
-        });
-    let (code, number, slot) = decided?;
-    Some(reported_decision(code, &plan, number, slot))
 }
 
 /// Decides by the charges of a plan: evaluates all of its counters under their locks, and charges all or none. Returns the verdict,

@@ -88,7 +88,31 @@ impl Pinned<'_> {
         position: &QueuePosition,
         now: Timestamp,
     ) -> Decision<'_> {
-        decision(self, request, position, now)
+        let rules = &self.in_force.rules;
+        let Some(domain) = rules.domain(request.domain()) else {
+            // The rules have changed: nothing limits the request any more, and nothing is charged.
+            return self.decide(request, now);
+        };
+        let mut plan = Plan::new(domain, &self.in_force.keys, request, now);
+        let mut counters = counters(&plan);
+        let shards = LockedShards::lock(&self.limiter.store, &mut counters, &plan, rules, now);
+        for counter in &counters {
+            for &charge in &plan.by_key[counter.charges()] {
+                let charge = &mut plan.charges[charge as usize];
+                if position.over.contains(&charge.descriptor) {
+                    charge.fit = Fit::Over;
+                }
+                let reached = plan.descriptors[charge.descriptor as usize].reached;
+                let reading = Reading::of(&charge.limit.algorithm, &shards.state(counter), now);
+                report(charge, counter.hits, || reached.is_shadow(), reading, || shards.state(counter), now);
+            }
+        }
+        drop(shards);
+        // It was admitted on its arrival, before any ban that is in force now.
+        if plan.has_bans {
+            plan.remove_bans();
+        }
+        reported_decision(Code::Ok, &plan, 0, position.slot.clone())
     }
 }
 
@@ -203,40 +227,6 @@ pub(in crate::limiter) fn decide_unqueued<'p>(
             unreachable!("a request that does not wait is not queued")
         }
     }
-}
-
-/// The decision for a queued request on its release. Its hits were counted on arrival.
-pub(in crate::limiter) fn decision<'p>(
-    pinned: &'p Pinned<'_>,
-    request: &Request<'_>,
-    position: &QueuePosition,
-    now: Timestamp,
-) -> Decision<'p> {
-    let rules = &pinned.in_force.rules;
-    let Some(domain) = rules.domain(request.domain()) else {
-        // The rules have changed: nothing limits the request any more, and nothing is charged.
-        return pinned.decide(request, now);
-    };
-    let mut plan = Plan::new(domain, &pinned.in_force.keys, request, now);
-    let mut counters = counters(&plan);
-    let shards = LockedShards::lock(&pinned.limiter.store, &mut counters, &plan, rules, now);
-    for counter in &counters {
-        for &charge in &plan.by_key[counter.charges()] {
-            let charge = &mut plan.charges[charge as usize];
-            if position.over.contains(&charge.descriptor) {
-                charge.fit = Fit::Over;
-            }
-            let reached = plan.descriptors[charge.descriptor as usize].reached;
-            let reading = Reading::of(&charge.limit.algorithm, &shards.state(counter), now);
-            report(charge, counter.hits, || reached.is_shadow(), reading, || shards.state(counter), now);
-        }
-    }
-    drop(shards);
-    // It was admitted on its arrival, before any ban that is in force now.
-    if plan.has_bans {
-        plan.remove_bans();
-    }
-    reported_decision(Code::Ok, &plan, 0, position.slot.clone())
 }
 
 impl<C: Counters> Deciding<'_, '_, C> {
