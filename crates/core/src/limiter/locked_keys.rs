@@ -21,15 +21,26 @@ impl<'s> LockedKeys<'s> {
         Self(shards)
     }
 
+    fn index(&self, key: Key) -> usize {
+        let found = self.0.binary_search_by_key(&Store::shard_of(key), |(number, _)| *number);
+        found.expect("the shard of each key is locked")
+    }
+
+    /// The shard of one of these keys.
+    pub(super) fn shard(&mut self, key: Key) -> &mut Shard {
+        let index = self.index(key);
+        &mut self.0[index].1
+    }
+
     /// The counter of one of these keys, if it exists.
     pub(super) fn get(&self, key: Key) -> Option<&Counter> {
-        let (_, shard) = self.0.iter().find(|(number, _)| *number == Store::shard_of(key))?;
+        let shard = &self.0[self.index(key)].1;
         shard.find(key).map(|slot| shard.get(slot))
     }
 
     /// As [`Self::get`], to be changed.
     pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Counter> {
-        let (_, shard) = self.0.iter_mut().find(|(number, _)| *number == Store::shard_of(key))?;
+        let shard = self.shard(key);
         shard.find(key).map(|slot| shard.get_mut(slot))
     }
 }

@@ -3,7 +3,7 @@
 //! Cancelling gives back the hits and advances the requests behind, all under the locks under which positions are taken:
 //! no request takes a position between the two.
 
-use super::{Due, QueuePoll, QueuePosition, QueuedHits};
+use super::{Due, QueuePoll, QueuePosition, QueuedHits, Queues};
 use crate::{
     algorithm::{Algorithm, State},
     limit::Timestamp,
@@ -21,17 +21,12 @@ impl Limiter {
 
     /// Polls a queued request: on arrival, at the time that the last poll returned, and when `waker` is woken.
     pub fn poll(&self, position: &QueuePosition, waker: &Waker, now: Timestamp) -> QueuePoll {
-        let mut woken = Vec::new();
-        let poll = self.queues.lock().poll(position, waker, now, &mut woken);
-        woken.into_iter().for_each(Waker::wake);
-        poll
+        self.change_queues(|queues, woken| queues.poll(position, waker, now, woken))
     }
 
     /// Ends the wait of a request that is answered. Its hits stay counted.
     pub fn release(&self, position: QueuePosition) {
-        let mut woken = Vec::new();
-        self.queues.lock().remove(&position, &mut woken);
-        woken.into_iter().for_each(Waker::wake);
+        self.change_queues(|queues, woken| _ = queues.remove(&position, woken));
     }
 
     /// Ends the wait of a request that is not answered: its hits are given back where they still count, and the requests
@@ -58,9 +53,15 @@ impl Limiter {
     /// Ends all queues at `ends`: from now on no request is queued or released beyond it, and those that would be are
     /// woken to be cancelled.
     pub fn end_queues_at(&self, ends: Timestamp) {
+        self.change_queues(|queues, woken| queues.end(ends, woken));
+    }
+
+    /// Changes the queues under their lock, and then wakes the requests that the change concerns.
+    pub(super) fn change_queues<T>(&self, change: impl FnOnce(&mut Queues, &mut Vec<Waker>) -> T) -> T {
         let mut woken = Vec::new();
-        self.queues.lock().end(ends, &mut woken);
+        let result = change(&mut self.queues.lock(), &mut woken);
         woken.into_iter().for_each(Waker::wake);
+        result
     }
 
     /// Number of queued requests, and of those that wait for slots.

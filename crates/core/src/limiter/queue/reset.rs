@@ -7,10 +7,9 @@ use super::{QueuedHits, Queues, leave::left};
 use crate::{
     algorithm::State,
     limit::{LimitId, Timestamp},
-    limiter::in_force::Limiter,
+    limiter::{in_force::Limiter, locked_keys::LockedKeys},
     rules::LimitTable,
-    store::{Key, Removed, Shard, Store},
-    sync::MutexGuard,
+    store::{Key, Removed, Shard},
 };
 use std::{cell::RefCell, collections::HashMap, task::Waker};
 
@@ -24,17 +23,11 @@ impl Limiter {
     ) -> Removed {
         keys.sort_unstable();
         keys.dedup();
-        let mut guards: Vec<MutexGuard<'_, Shard>> = Vec::new();
-        let mut guard_of = Vec::with_capacity(keys.len());
-        // In ascending order of shards, which is the order of the keys.
-        for of_shard in keys.chunk_by(|one, other| Store::shard_of(*one) == Store::shard_of(*other)) {
-            guards.push(self.store.lock(Store::shard_of(of_shard[0])));
-            guard_of.extend(of_shard.iter().map(|_| guards.len() - 1));
-        }
+        let mut shards = LockedKeys::lock(&self.store, keys.iter().copied());
         let (mut queues, mut woken, mut counters) = (self.queues.lock(), Vec::new(), 0);
         let queued = queues.hits_in(&keys);
-        for (&key, guard) in keys.iter().zip(guard_of) {
-            let shard = &mut guards[guard];
+        for &key in &keys {
+            let shard = shards.shard(key);
             let is_reset = match queued.get(&key) {
                 Some(queued) => queues.empty(shard, key, queued, limits, now, &mut woken),
                 None => self.empty_leased(shard, key, limits, now),
@@ -42,7 +35,7 @@ impl Limiter {
             counters += usize::from(is_reset);
         }
         let number = self.store.next_number();
-        drop((queues, guards));
+        drop((queues, shards));
         woken.into_iter().for_each(Waker::wake);
         Removed { counters, number }
     }

@@ -63,9 +63,7 @@ impl Limiter {
 
     /// Ends the wait of a request that is not answered.
     pub fn leave(&self, wait: &SlotWait) {
-        let mut woken = Vec::new();
-        self.leave_lines(&mut self.queues.lock(), Some(wait.number), &mut woken);
-        woken.into_iter().for_each(Waker::wake);
+        self.change_queues(|queues, woken| self.leave_lines(queues, Some(wait.number), woken));
     }
 
     /// Ends the wait of a request that is decided.
@@ -98,17 +96,15 @@ impl Limiter {
     }
 
     #[inline]
-    fn has_waiting(&self) -> bool {
+    pub(super) fn has_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// Calls all requests that wait for slots, after a change that may concern any of them.
     pub(in crate::limiter) fn call_waiting(&self) {
-        let mut woken = Vec::new();
-        if let Some(mut queues) = self.slot_queues() {
-            queues.slots.call_all(&mut woken);
+        if self.has_waiting() {
+            self.change_queues(|queues, woken| queues.slots.call_all(woken));
         }
-        woken.into_iter().for_each(Waker::wake);
     }
 }
 

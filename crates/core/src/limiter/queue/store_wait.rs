@@ -7,7 +7,7 @@ use crate::{
     store::Key,
 };
 use smallvec::SmallVec;
-use std::{task::Waker, time::Duration};
+use std::time::Duration;
 
 /// First pause before a store decides again; each next pause is twice as long, up to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
@@ -63,30 +63,26 @@ impl Limiter {
         wait: &StoreWait,
         now: Timestamp,
     ) -> Option<SlotWait> {
-        let mut woken = Vec::new();
-        let mut queues = self.queues.lock();
-        let until = queues.slots_end(wanted.until);
         let place = former.map(|former| former.number);
-        if until <= now || !queues.slots.has_room(place, &wanted.slots) {
-            return None;
-        }
-        let number = queues.slots.enter(place, &wanted.slots, &mut woken);
-        self.set_waiting(&queues);
-        let is_behind = wanted.slots.iter().any(|slots| queues.slots.is_behind(slots.key, Some(number)));
-        drop(queues);
-        woken.into_iter().for_each(Waker::wake);
-        // Behind others, it is called when it becomes the first.
-        let again =
-            if is_behind { until } else { until.min(wanted.again).min(now.saturating_add(wait.pause)) };
-        Some(SlotWait { number, arrived: wait.arrived, ends: wait.ends, again })
+        self.change_queues(|queues, woken| {
+            let until = queues.slots_end(wanted.until);
+            if until <= now || !queues.slots.has_room(place, &wanted.slots) {
+                return None;
+            }
+            let number = queues.slots.enter(place, &wanted.slots, woken);
+            self.set_waiting(queues);
+            let is_behind = wanted.slots.iter().any(|slots| queues.slots.is_behind(slots.key, Some(number)));
+            // Behind others, it is called when it becomes the first.
+            let again =
+                if is_behind { until } else { until.min(wanted.again).min(now.saturating_add(wait.pause)) };
+            Some(SlotWait { number, arrived: wait.arrived, ends: wait.ends, again })
+        })
     }
 
     /// Calls the first request in the line of each of these counters, after slots of theirs were released in the store.
     pub fn call_for_slots(&self, keys: &[Key]) {
-        let mut woken = Vec::new();
-        if let Some(mut queues) = self.slot_queues() {
-            keys.iter().for_each(|&key| queues.call_first(key, &mut woken));
+        if self.has_waiting() {
+            self.change_queues(|queues, woken| keys.iter().for_each(|&key| queues.call_first(key, woken)));
         }
-        woken.into_iter().for_each(Waker::wake);
     }
 }
