@@ -48,38 +48,24 @@ pub(super) struct FiguresByLimit {
 struct Figures {
     shown: SlotFigures,
     /// Slots in flight that the present pass has found.
-    in_flight: InFlight,
+    found: SlotFigures,
 }
 
-#[derive(Clone, Copy, Default)]
-pub(super) struct InFlight {
-    hits: u64,
-    oldest: Option<Duration>,
-}
-
-impl InFlight {
-    fn add(&mut self, other: Self) {
-        self.hits += other.hits;
-        self.oldest = self.oldest.max(other.oldest);
-    }
-}
-
-/// The slots that the sweeper has found in a few pages.
+/// The slots that the sweeper has found in a few pages: those in flight, and those that have expired with their counter.
 #[derive(Default)]
-pub(super) struct Found(pub(super) HashMap<LimitId, (InFlight, u64)>);
+pub(super) struct Found(pub(super) HashMap<LimitId, SlotFigures>);
 
 impl Found {
     /// Adds a counter. If it is dropped, its slots have expired.
     pub(super) fn visit(&mut self, counter: &Counter, stays: bool, now: Timestamp) {
         let Some(slots) = counter.slots() else { return };
-        let (in_flight, expired) = self.0.entry(counter.limit()).or_default();
+        let found = self.0.entry(counter.limit()).or_default();
         if !stays {
-            *expired += slots.all().len() as u64;
+            found.expired += slots.all().len() as u64;
             return;
         }
-        let hits = slots.held(now).map(|slot| u64::from(slot.hits)).sum();
-        let oldest = slots.held(now).next().map(|slot| now.since(slot.taken()));
-        in_flight.add(InFlight { hits, oldest });
+        found.in_flight += slots.held(now).map(|slot| u64::from(slot.hits)).sum::<u64>();
+        found.oldest = found.oldest.max(slots.held(now).next().map(|slot| now.since(slot.taken())));
     }
 }
 
@@ -109,8 +95,8 @@ impl FiguresByLimit {
     }
 
     /// Adds slots in flight of a limit to what the pass has found.
-    pub(super) fn add_in_flight(&self, limit: LimitId, found: InFlight) {
-        self.change(limit, |figures| figures.in_flight.add(found));
+    pub(super) fn add_in_flight(&self, limit: LimitId, found: SlotFigures) {
+        self.change(limit, |figures| figures.found.add(&found));
     }
 
     /// The figures of these limits, as of the last pass.
@@ -126,9 +112,9 @@ impl FiguresByLimit {
     /// Publishes what a whole pass has found.
     pub(super) fn show(&self, is_in_force: impl Fn(&LimitIdentity) -> bool) {
         let mut figures = self.figures.lock();
-        for Figures { shown, in_flight } in figures.values_mut() {
-            let InFlight { hits, oldest } = std::mem::take(in_flight);
-            (shown.in_flight, shown.oldest) = (hits, oldest);
+        for Figures { shown, found } in figures.values_mut() {
+            let SlotFigures { in_flight, oldest, .. } = std::mem::take(found);
+            (shown.in_flight, shown.oldest) = (in_flight, oldest);
         }
         if figures.len() > LIMITS_MAX {
             figures.retain(|identity, figures| figures.shown.in_flight > 0 || is_in_force(identity));

@@ -23,9 +23,9 @@ impl Limiter {
             }
         }
         let figures = &self.slots.figures;
-        for (limit, (in_flight, expired)) in found.0 {
-            self.slots.count_expired(limit, expired);
-            figures.add_in_flight(limit, in_flight);
+        for (limit, found) in found.0 {
+            self.slots.count_expired(limit, found.expired);
+            figures.add_in_flight(limit, found);
         }
         if shard + 1 == self.store.shard_count() {
             let rules = self.rules();
