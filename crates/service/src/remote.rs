@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use tidegate_core::{
     limit::{Code, Decision, Request, Reset, Timestamp},
     limiter::{
-        ListedLimits, NamedChanges, OwnedPinned, RemoteRequest, SlotRelease, SlotWait, StoreWait,
+        HeldKind, ListedLimits, NamedChanges, OwnedPinned, RemoteRequest, SlotRelease, SlotWait, StoreWait,
         WithoutStore,
     },
     store::Key,
@@ -204,16 +204,14 @@ impl RateLimitService {
         releases: &[SlotRelease],
     ) -> impl Fn(Closed) + Clone + Send + 'static + use<> {
         let limiter = Arc::clone(&self.limiter);
-        let slots = releases.iter().flat_map(|release| &release.slots);
-        let keys: SmallVec<[Key; 2]> = slots.map(|(_, key)| *key).collect();
-        move |closed| {
+        let held = releases.iter().flat_map(|release| &release.held);
+        let slots = held.filter(|(held, _)| held.kind == HeldKind::Slot);
+        let keys: SmallVec<[Key; 2]> = slots.map(|(held, _)| held.key).collect();
+        move |Closed { kind, closed, unknown }| {
             let Some(limiter) = limiter.get() else { return };
-            match closed {
-                Closed::Slots { released, unknown } => {
-                    limiter.count_releases(released, unknown);
-                    limiter.call_for_slots(&keys);
-                }
-                Closed::Reservations { ended, unknown } => limiter.count_ends(ended, unknown),
+            limiter.count_closed(kind, closed, unknown);
+            if kind == HeldKind::Slot {
+                limiter.call_for_slots(&keys);
             }
         }
     }

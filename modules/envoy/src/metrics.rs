@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_core::{
-    limiter::{Limiter, ReservationCounts, SlotCounts},
+    limiter::{HeldKind, Limiter},
     sync::Mutex,
 };
 use tidegate_envoy_abi::{ConfigHost, Counter, Host, Scheduler};
@@ -191,8 +191,11 @@ pub(crate) struct HeldCounts([[u64; VALUES_MAX]; COUNTERS.len() - HELD]);
 impl HeldCounts {
     /// Counts of a limiter.
     pub(crate) fn of(limiter: &Limiter) -> Self {
-        let SlotCounts { taken, released, expired, renewed, .. } = limiter.slot_counts();
-        let ReservationCounts { started, ended, lost, uncorrected, .. } = limiter.reservation_counts();
-        Self([[taken, released, expired, renewed], [started, ended, lost, uncorrected]])
+        let [slots, reservations] =
+            [HeldKind::Slot, HeldKind::Reservation].map(|kind| limiter.ticket_counts(kind));
+        Self([
+            [slots.taken, slots.released, slots.expired, slots.renewed],
+            [reservations.taken, reservations.released, reservations.expired, reservations.uncorrected],
+        ])
     }
 }

@@ -13,8 +13,8 @@ use crate::{
 use smallvec::SmallVec;
 use std::{collections::BTreeMap, env};
 use tidegate_core::{
-    limit::{Code, Decision, Descriptor, Entry, Hits, Request, Reset, Timestamp, Window},
-    limiter::{Compat, Limiter, ListedLimits, OwnedPinned, StoredRenewal},
+    limit::{Code, Decision, Descriptor, Entry, Hits, Request, Reset, Timestamp},
+    limiter::{Compat, HeldKind, Limiter, ListedLimits, OwnedPinned, StoredRenewal},
     rules::{LoadOptions, RuleSet, Source},
     store::{Key, OnFull, Seed, StoreSettings},
 };
@@ -138,8 +138,9 @@ impl Store {
     pub(super) fn renew(&mut self, owned: &OwnedPinned<'_>, wanted: &Request<'_>, now: Timestamp) -> bool {
         let mut named = owned.change_named(wanted, now);
         let renew = |renewal: &StoredRenewal| {
-            let keys = |of: &[(u16, Key, Window)]| of.iter().map(|(_, key, hold)| (*key, *hold)).collect();
-            let [slots, reserved]: [Vec<_>; 2] = [renewal.slots(), renewal.reserved()].map(keys);
+            let of_kind = |kind| renewal.held().iter().filter(move |(held, ..)| held.kind == kind);
+            let keys = |kind| of_kind(kind).map(|(held, _, hold)| (held.key, *hold)).collect();
+            let [slots, reserved]: [Vec<_>; 2] = [HeldKind::Slot, HeldKind::Reservation].map(keys);
             let command = Command::renew(renewal.id(), &slots, &reserved, renewal.is_peek());
             let (held, lost): (u64, u64) = self.run(&command, now);
             self.lost += lost;

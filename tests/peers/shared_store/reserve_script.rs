@@ -12,7 +12,7 @@ use crate::tests_with;
 use std::time::Duration;
 use tidegate_core::{
     limit::{Code, Decision, Hits, Request, Timestamp},
-    limiter::{Limiter, ListedLimits, OwnedPinned, SlotRelease},
+    limiter::{HeldKind, Limiter, ListedLimits, OwnedPinned, SlotRelease},
     rules::{LoadOptions, Source},
 };
 use tidegate_shared::{
@@ -43,8 +43,8 @@ fn less(hits: u64) -> Hits {
 
 fn end_of(ticket: &str, cost: Hits) -> Command {
     let release = SlotRelease::of_ticket(ticket).expect("a ticket of reservations in the store");
-    assert!(release.slots.is_empty());
-    Command::end(release.id, cost, release.reserved.iter().map(|(_, key)| *key).collect())
+    assert!(release.held.iter().all(|(held, _)| held.kind == HeldKind::Reservation));
+    Command::end(release.id, cost, release.held.iter().map(|(held, _)| held.key).collect())
 }
 
 /// The same rules, over a store and in a limiter.
@@ -114,9 +114,9 @@ impl World {
     fn end(&mut self, index: usize, cost: Hits, now: Timestamp) -> u64 {
         self.history.push(format!("{}: end of {index} with {cost:?}", now.as_nanos() / 1_000));
         let [stored, local] = &self.tickets[index];
-        let before = self.model.reservation_counts().ended;
+        let before = self.model.ticket_counts(HeldKind::Reservation).released;
         self.model.pin().decide(&request(&[("slot", local, cost)]), now);
-        let ended = self.model.reservation_counts().ended - before;
+        let ended = self.model.ticket_counts(HeldKind::Reservation).released - before;
         let in_store = self.store.end(&end_of(stored, cost), now);
         assert_eq!(in_store, ended, "{}", self.history.join("\n"));
         ended

@@ -9,7 +9,7 @@ use super::{
 use crate::tests_with;
 use tidegate_core::{
     limit::{Code, Decision, Descriptor, Entry, Hits, Request, RequestLimits, Timestamp},
-    limiter::{Limiter, ListedLimits, OwnedPinned, SlotRelease},
+    limiter::{HeldKind, Limiter, ListedLimits, OwnedPinned, SlotRelease},
     rules::{LoadOptions, Source},
 };
 use tidegate_shared::script::{Command, EncodedRequest, conclude, undo_of};
@@ -64,7 +64,7 @@ pub(super) fn named(descriptors: &[(&str, &str, Hits)]) -> Vec<(String, String, 
 
 fn of_ticket(ticket: &str, hits: Option<u64>) -> Command {
     let release = SlotRelease::of_ticket(ticket).expect("a ticket of slots in the store");
-    Command::release(release.id, hits, release.slots.iter().map(|(_, key)| *key).collect())
+    Command::release(release.id, hits, release.held.iter().map(|(held, _)| held.key).collect())
 }
 
 /// The same rules, over a store and in a limiter.
@@ -125,10 +125,10 @@ impl World {
     /// Releases the slots of a ticket in both; returns how many were owned.
     fn release(&mut self, index: usize, part: Option<u64>, now: Timestamp) -> u64 {
         let [stored, local] = &self.tickets[index];
-        let before = self.model.slot_counts().released;
+        let before = self.model.ticket_counts(HeldKind::Slot).released;
         let given = part.map_or(hits(1), |part| Hits::new(Some(part), 0, true));
         self.model.pin().decide(&request(&[("slot", local, given)]), now);
-        let released = self.model.slot_counts().released - before;
+        let released = self.model.ticket_counts(HeldKind::Slot).released - before;
         assert_eq!(self.store.release(&of_ticket(stored, part), now), released);
         released
     }
@@ -255,8 +255,8 @@ async fn a_request_over_several_slots_of_a_cluster_leaves_no_slot_behind() {
     }
     let ticket = taken.slot.expect("admitted").ticket;
     let release = SlotRelease::of_ticket(&ticket).expect("in the store");
-    assert_eq!(release.slots.len(), 1);
-    assert!(release.slots[0].0 > 0, "a group of 1,024");
+    assert_eq!(release.held.len(), 1);
+    assert!(release.held[0].1 > 0, "a group of 1,024");
     assert_eq!(store.release(&of_ticket(&ticket, None), at(now + 9)), 1);
     assert_eq!(left(&mut store, now + 9), [5, 5, 9]);
 }

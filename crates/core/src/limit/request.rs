@@ -28,6 +28,15 @@ impl Hits {
     /// One hit, the default.
     pub const ONE: Self = Self::Take(NonZeroU64::MIN);
 
+    /// The hits, each counted `weight` times.
+    pub fn weighed(self, weight: NonZeroU64) -> Self {
+        match self {
+            Self::Take(hits) => Self::Take(hits.saturating_mul(weight)),
+            Self::GiveBack(hits) => Self::GiveBack(hits.saturating_mul(weight)),
+            Self::Peek => Self::Peek,
+        }
+    }
+
     /// From the wire: the descriptor's own number if present (0 is a peek), else the request's, where 0 means 1.
     pub fn new(of_descriptor: Option<u64>, of_request: u32, give_back: bool) -> Self {
         let number = of_descriptor.unwrap_or(u64::from(of_request.max(1)));

@@ -45,6 +45,7 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 mod ticket;
+mod ticket_counts;
 mod undecided;
 mod update;
 
@@ -57,11 +58,10 @@ pub use leasable::{LeasableCharge, LeasableCharges, LeasedStatus, leased_decisio
 pub use queue::{Due, QueueDecision, QueuePoll, QueuePosition, SlotWait, StoreWait};
 pub use releases::NamedChanges;
 pub use remote::{DeniesWhen, RemoteCharge, RemoteCounter, RemoteRequest, StoredReservation, WithoutStore};
-pub use reservations::ReservationCounts;
 pub use reset::ResetError;
 pub use service_limits::ListedLimits;
 pub use shared_resets::SharedResets;
 pub use slot_figures::SlotFigures;
-pub use slots::SlotCounts;
-pub use ticket::{RENEWAL_KEY, SlotRelease, StoredRenewal, TICKET_KEY, slots_of_ticket};
+pub use ticket::{Held, HeldKind, RENEWAL_KEY, SlotRelease, StoredRenewal, TICKET_KEY, slots_of_ticket};
+pub use ticket_counts::TicketCounts;
 pub use update::{NextRules, RetiredRules, RuleUpdate};

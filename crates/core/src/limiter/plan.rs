@@ -1,9 +1,15 @@
 //! The charges of a request: which hits go to which counter, under which limit.
 
-use super::{charge_limit::ChargeLimit, hit_sum::HitSum, keys::Keys, reached::Reached, ticket};
+use super::{
+    charge_limit::ChargeLimit,
+    hit_sum::HitSum,
+    keys::Keys,
+    reached::Reached,
+    ticket::{self, HeldKind},
+};
 use crate::{
     algorithm::State,
-    limit::{BanPhase, CurrentLimit, Descriptor, Hits, Request, RequestLimit, Reset, Timestamp},
+    limit::{BanPhase, CurrentLimit, Descriptor, Hits, Request, RequestLimit, Reset, Timestamp, Window},
     rules::{ChargePolicy, ConditionalLimits, DomainRules, Reserve, RuleLimit, Semantics, SharedValue},
     store::{Key, PlaceIndex},
 };
@@ -93,6 +99,13 @@ impl<'r> Charge<'r> {
     /// The estimate that it charges, if any. A report charges none: its cost is known.
     pub(super) fn reserves(&self) -> Option<Reserve> {
         self.limit.reserve.filter(|_| !self.is_report)
+    }
+
+    /// What its limit holds of an admitted request until a ticket releases it, and for how long.
+    pub(super) fn hold(&self) -> Option<(HeldKind, Window)> {
+        let slot =
+            self.limit.algorithm.concurrency().map(|concurrency| (HeldKind::Slot, concurrency.max_hold));
+        slot.or_else(|| self.reserves().map(|reserve| (HeldKind::Reservation, reserve.max_hold)))
     }
 
     /// Whether the request is a report of hits that were used.

@@ -4,9 +4,8 @@ use super::{
     in_force::{InForce, Limiter, OwnedPinned},
     plan::Plan,
     reached::Reached,
-    reservations::ReservationCounts,
-    slots::SlotCounts,
-    ticket::{SlotRelease, StoredRenewal, Ticket, ticket_of},
+    ticket::{Held, HeldKind, SlotRelease, StoredRenewal, Ticket, ticket_of},
+    ticket_counts::TicketCounts,
 };
 use crate::{
     algorithm::{Ended, Released},
@@ -36,10 +35,6 @@ struct NamedChange {
     number: u64,
     /// Whether the slot or the reservation was held; if not, the change only notes that it is past its deadline.
     is_held: bool,
-}
-
-fn is_held(change: &Option<NamedChange>) -> bool {
-    change.as_ref().is_some_and(|change| change.is_held)
 }
 
 impl NamedChanges {
@@ -107,25 +102,18 @@ impl Limiter {
         made
     }
 
-    /// Counts slots that a shared store has released, and slots that were not held there.
-    pub fn count_releases(&self, released: u64, unknown: u64) {
-        self.slots.numbers.released.fetch_add(released, Ordering::Relaxed);
-        self.slots.numbers.unknown.fetch_add(unknown, Ordering::Relaxed);
-    }
-
-    /// Counts reservations that have ended in a shared store, and reservations that were not open there.
-    pub fn count_ends(&self, ended: u64, unknown: u64) {
-        let reservations = &self.slots.reservations.numbers;
-        reservations.ended.fetch_add(ended, Ordering::Relaxed);
-        reservations.unknown.fetch_add(unknown, Ordering::Relaxed);
+    /// Counts slots that a shared store has released, or reservations that it has ended, and those that were not held there.
+    pub fn count_closed(&self, kind: HeldKind, closed: u64, unknown: u64) {
+        let counts = self.slots.counts_of(kind);
+        counts.released.fetch_add(closed, Ordering::Relaxed);
+        counts.unknown.fetch_add(unknown, Ordering::Relaxed);
     }
 
     /// Releases the slots of a ticket that are in this process, for a request that has ended. Its estimates stay until its end names the
     /// cost.
     pub fn release_slots(&self, ticket: &str, now: Timestamp) {
-        if let Some(mut ticket) = Ticket::parse(ticket) {
-            ticket.reserved.clear();
-            self.release_ticket(&ticket, Hits::Peek, now);
+        if let Some(ticket) = Ticket::parse(ticket) {
+            self.release_ticket(&ticket.slots(), Hits::Peek, now);
         }
     }
 
@@ -139,26 +127,28 @@ impl Limiter {
     /// Returns the number of the last change of a counter; none if no counter had any of the slots and reservations.
     fn release_ticket(&self, ticket: &Ticket, hits: Hits, now: Timestamp) -> Option<u64> {
         let mut last = None;
-        for &(weight, key) in &ticket.reserved {
-            let hits = weighed(hits, weight);
-            let ended = self.end_one(key, ticket.id, hits, now);
-            let reservations = &self.slots.reservations.numbers;
-            let counted = if is_held(&ended) { &reservations.ended } else { &reservations.unknown };
+        let of_kind = |kind| ticket.here.iter().filter(move |(held, _)| held.kind == kind);
+        // Reservations first: requests that wait for the slots are then decided by their actual costs.
+        for &(Held { kind, key }, weight) in of_kind(HeldKind::Reservation).chain(of_kind(HeldKind::Slot)) {
+            let change = match (kind, NonZeroU64::new(weight.into())) {
+                (HeldKind::Slot, _) => self.release_one(key, ticket.id, hits, now),
+                (HeldKind::Reservation, weight) => {
+                    let hits = weight.map_or(hits, |weight| hits.weighed(weight));
+                    self.end_one(key, ticket.id, hits, now)
+                }
+            };
+            let (counts, is_held) =
+                (self.slots.counts_of(kind), change.as_ref().is_some_and(|change| change.is_held));
+            let counted = if is_held { &counts.released } else { &counts.unknown };
             counted.fetch_add(1, Ordering::Relaxed);
-            last = ended.map(|change| change.number).or(last);
-        }
-        for &key in &ticket.keys {
-            let released = self.release_one(key, ticket.id, slot_hits(hits), now);
-            let counted =
-                if is_held(&released) { &self.slots.numbers.released } else { &self.slots.numbers.unknown };
-            counted.fetch_add(1, Ordering::Relaxed);
-            last = released.map(|change| change.number).or(last);
+            last = change.map(|change| change.number).or(last);
         }
         last
     }
 
-    /// Releases a slot; none if the counter does not have it.
-    fn release_one(&self, key: Key, id: u64, hits: Option<u64>, now: Timestamp) -> Option<NamedChange> {
+    /// Releases a slot, or the given hits of it; none if the counter does not have it.
+    fn release_one(&self, key: Key, id: u64, hits: Hits, now: Timestamp) -> Option<NamedChange> {
+        let hits = if let Hits::GiveBack(hits) = hits { Some(hits.get()) } else { None };
         let mut woken = Vec::new();
         let mut shard = self.store.lock(Store::shard_of(key));
         let slot = shard.find(key)?;
@@ -212,38 +202,17 @@ impl Limiter {
         });
         let number = self.store.next_number();
         drop(shard);
-        let reservations = &self.slots.reservations;
-        reservations.numbers.lost.fetch_add(lost as u64, Ordering::Relaxed);
+        self.slots.counts_of(HeldKind::Reservation).expired.fetch_add(lost as u64, Ordering::Relaxed);
         if let Ended::Reserved(reservation) = ended {
-            reservations.end(reservation.deadline);
+            self.slots.open.lock().end(reservation.deadline);
         }
         Some(NamedChange { number, is_held: matches!(ended, Ended::Reserved(_)) })
     }
 
-    /// Numbers of what became of reservations so far.
-    pub fn reservation_counts(&self) -> ReservationCounts {
-        self.slots.reservations.counts()
+    /// Numbers of what became of slots, or of reservations, so far.
+    pub fn ticket_counts(&self, kind: HeldKind) -> TicketCounts {
+        self.slots.counts_of(kind).load()
     }
-
-    /// Numbers of what became of slots so far.
-    pub fn slot_counts(&self) -> SlotCounts {
-        self.slots.counts()
-    }
-}
-
-/// The hits of an end, each counted `weight` times.
-fn weighed(hits: Hits, weight: u32) -> Hits {
-    let Some(weight) = NonZeroU64::new(weight.into()) else { return hits };
-    match hits {
-        Hits::Take(hits) => Hits::Take(hits.saturating_mul(weight)),
-        Hits::GiveBack(hits) => Hits::GiveBack(hits.saturating_mul(weight)),
-        Hits::Peek => Hits::Peek,
-    }
-}
-
-/// The hits that a release frees of each slot; none for all of them.
-fn slot_hits(hits: Hits) -> Option<u64> {
-    if let Hits::GiveBack(hits) = hits { Some(hits.get()) } else { None }
 }
 
 impl OwnedPinned<'_> {

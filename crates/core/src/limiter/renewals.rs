@@ -16,13 +16,13 @@ use super::{
     locked_keys::LockedKeys,
     plan::{Charge, Plan, PlannedCounter, counters},
     releases::NamedChanges,
-    ticket::{StoredHolds, StoredRenewal, Ticket, renewal_of, renewed_entries},
+    ticket::{HeldKind, StoredRenewal, Ticket, renewal_of, renewed_entries},
 };
 use crate::{
+    algorithm::State,
     limit::{Descriptor, Hits, Request, Timestamp, Window},
     rules::DomainRules,
-    store::{Counter, Key, Store},
-    sync::AtomicU64,
+    store::{Counter, Store},
 };
 use smallvec::SmallVec;
 use std::{iter::zip, sync::atomic::Ordering};
@@ -35,13 +35,6 @@ struct Renewal<'t> {
     descriptors: SmallVec<[u32; 2]>,
     /// Whether they are peeks: what is held stays as it is.
     is_peek: bool,
-}
-
-/// For how long a limit holds what a ticket names.
-#[derive(Clone, Copy)]
-enum Hold {
-    Slot(Window),
-    Reservation(Window),
 }
 
 impl Limiter {
@@ -69,8 +62,13 @@ impl Limiter {
                 && is_of(&ticket, plan.charges.iter().filter(|charge| is_of_ticket(charge)))
                 && self.renew_ticket(in_force, &ticket, (&plan, is_peek || is_stored), now, made);
             if is_held && is_stored {
-                let [slots, reserved] = [&ticket.stored, &ticket.stored_reserved].map(|of| holds(of, &plan));
-                made.renewals.push(StoredRenewal { ticket, descriptors, is_peek, slots, reserved });
+                let held = ticket.stored.iter().filter_map(|&(held, group)| {
+                    let mut charges = plan.charges.iter().filter(|charge| charge.key == held.key);
+                    let (_, hold) = charges.find_map(Charge::hold)?;
+                    Some((held, group, hold))
+                });
+                let held = held.collect();
+                made.renewals.push(StoredRenewal { ticket, descriptors, is_peek, held });
             } else {
                 self.conclude_renewal(&ticket, descriptors, (is_peek, is_held), made);
             }
@@ -99,23 +97,17 @@ impl Limiter {
     pub fn keep_held(&self, ticket: &str, hold: Window, now: Timestamp) {
         let Some(ticket) = Ticket::parse(ticket) else { return };
         let in_force = self.in_force.load();
-        let slots = ticket.keys.iter().map(|key| (*key, Hold::Slot(hold)));
-        let reserved = ticket.reserved.iter().map(|(_, key)| (*key, Hold::Reservation(hold)));
-        let mut is_held = true;
-        for (key, hold) in slots.chain(reserved) {
-            let mut shard = self.store.lock(Store::shard_of(key));
-            let found = shard.find(key).filter(|slot| match (hold, shard.get(*slot).state()) {
-                (Hold::Slot(_), state) => state.slots().is_some_and(|slots| slots.holds(ticket.id, now)),
-                (Hold::Reservation(_), state) => {
-                    state.reserved().is_some_and(|reserved| reserved.is_open(ticket.id, now))
-                }
-            });
-            is_held &= found.is_some();
+        let mut are_held = true;
+        for (held, _) in &ticket.here {
+            let mut shard = self.store.lock(Store::shard_of(held.key));
+            let found = shard.find(held.key);
+            let found = found.filter(|slot| is_held(held.kind, &shard.get(*slot).state(), ticket.id, now));
+            are_held &= found.is_some();
             if let Some(slot) = found {
-                self.renew_one(&in_force, (shard.get_mut(slot), hold), ticket.id, now);
+                self.renew_one(&in_force, (shard.get_mut(slot), (held.kind, hold)), ticket.id, now);
             }
         }
-        self.count_renewals(&ticket, is_held);
+        self.count_renewals(&ticket, are_held);
     }
 
     fn conclude_renewal(
@@ -149,20 +141,15 @@ impl Limiter {
         }
         let mut shards = LockedKeys::lock(&self.store, named.iter().map(|counter| counter.key));
         let is_held = |counter: &PlannedCounter| {
-            shards.get(counter.key).is_some_and(|found| match (hold(plan.first(counter)), &*found.state()) {
-                (Some(Hold::Slot(_)), state) => {
-                    state.slots().is_some_and(|slots| slots.holds(ticket.id, now))
-                }
-                (Some(Hold::Reservation(_)), state) => {
-                    state.reserved().is_some_and(|reserved| reserved.is_open(ticket.id, now))
-                }
-                (None, _) => false,
-            })
+            plan.first(counter)
+                .hold()
+                .zip(shards.get(counter.key))
+                .is_some_and(|((kind, _), found)| is_held(kind, &found.state(), ticket.id, now))
         };
         let is_held = named.iter().all(is_held);
         if is_held && !is_peek {
             for counter in &named {
-                let (Some(hold), Some(found)) = (hold(plan.first(counter)), shards.get_mut(counter.key))
+                let (Some(hold), Some(found)) = (plan.first(counter).hold(), shards.get_mut(counter.key))
                 else {
                     continue;
                 };
@@ -175,23 +162,28 @@ impl Limiter {
 
     /// Renews under the limit that the counter was counted under, as an end does: a limit that has replaced it converts the counter at the
     /// next request.
-    fn renew_one(&self, in_force: &InForce, (counter, hold): (&mut Counter, Hold), id: u64, now: Timestamp) {
+    fn renew_one(
+        &self,
+        in_force: &InForce,
+        (counter, (kind, max_hold)): (&mut Counter, (HeldKind, Window)),
+        id: u64,
+        now: Timestamp,
+    ) {
         let limit = counter.limit();
         let Some(info) = in_force.rules.limits().get(limit) else { return };
         let algorithm = in_force.rules.greatest(limit).unwrap_or(&info.algorithm);
         let mut state = counter.take_state();
-        match hold {
-            Hold::Slot(max_hold) => {
+        match kind {
+            HeldKind::Slot => {
                 let (_, expired) = state.renew_slot(id, max_hold, now);
                 self.slots.count_expired(limit, expired as u64);
             }
-            Hold::Reservation(max_hold) => {
+            HeldKind::Reservation => {
                 let deadline = now.saturating_add_nanos(max_hold.nanos().get());
                 let (renewed, former, lost) = algorithm.renew_reservation(state, id, deadline, now);
-                let reservations = &self.slots.reservations;
-                reservations.numbers.lost.fetch_add(lost as u64, Ordering::Relaxed);
+                self.slots.counts_of(kind).expired.fetch_add(lost as u64, Ordering::Relaxed);
                 if let Some(former) = former.filter(|former| *former < deadline) {
-                    reservations.renew(former, deadline);
+                    self.slots.open.lock().renew(former, deadline);
                 }
                 state = renewed;
             }
@@ -202,15 +194,11 @@ impl Limiter {
 
     /// Counts what a ticket names as renewed or as not held.
     fn count_renewals(&self, ticket: &Ticket, is_held: bool) {
-        let add = |counter: &AtomicU64, named: usize| _ = counter.fetch_add(named as u64, Ordering::Relaxed);
-        let (slots, reservations) = (&self.slots.numbers, &self.slots.reservations.numbers);
-        let [of_slots, of_reservations] = match is_held {
-            true => [&slots.renewed, &reservations.renewed],
-            false => [&slots.unknown_renewals, &reservations.unknown_renewals],
-        };
-        let [named_slots, named_reservations] = ticket.numbers();
-        add(of_slots, named_slots);
-        add(of_reservations, named_reservations);
+        for held in ticket.held() {
+            let counts = self.slots.counts_of(held.kind);
+            let counted = if is_held { &counts.renewed } else { &counts.unknown_renewals };
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -246,27 +234,16 @@ fn renewed_request<'t>(request: &Request<'t>) -> Request<'t> {
 
 /// Whether each counter of a ticket has one of these charges, which are those of its descriptors, by a limit that holds.
 fn is_of<'p>(ticket: &Ticket, charges: impl Iterator<Item = &'p Charge<'p>> + Clone) -> bool {
-    let has = |key, is_kind: fn(Hold) -> bool| {
-        charges.clone().any(|charge| charge.key == key && hold(charge).is_some_and(is_kind))
-    };
-    let is_slot = |hold| matches!(hold, Hold::Slot(_));
-    let is_reservation = |hold| matches!(hold, Hold::Reservation(_));
-    let slots = ticket.keys.iter().chain(ticket.stored.iter().map(|(_, key)| key));
-    let reserved = ticket.reserved.iter().map(|(_, key)| key);
-    let mut reserved = reserved.chain(ticket.stored_reserved.iter().map(|(_, key)| key));
-    slots.into_iter().all(|key| has(*key, is_slot)) && reserved.all(|key| has(*key, is_reservation))
+    ticket.held().all(|held| {
+        let is_held = |charge: &Charge<'_>| charge.hold().is_some_and(|(kind, _)| kind == held.kind);
+        charges.clone().any(|charge| charge.key == held.key && is_held(charge))
+    })
 }
 
-/// How long the limits of a plan hold what a ticket names in each of these counters of a store.
-fn holds(stored: &[(u16, Key)], plan: &Plan<'_>) -> StoredHolds {
-    let hold_of = |key| plan.charges.iter().filter(|charge| charge.key == key).find_map(hold);
-    let window = |hold| match hold {
-        Hold::Slot(window) | Hold::Reservation(window) => window,
-    };
-    stored.iter().filter_map(|&(group, key)| Some((group, key, window(hold_of(key)?)))).collect()
-}
-
-fn hold(charge: &Charge<'_>) -> Option<Hold> {
-    let slot = charge.limit.algorithm.concurrency().map(|concurrency| Hold::Slot(concurrency.max_hold));
-    slot.or_else(|| charge.limit.reserve.map(|reserve| Hold::Reservation(reserve.max_hold)))
+/// Whether a counter in this state has what the ticket of this id names.
+fn is_held(kind: HeldKind, state: &State, id: u64, now: Timestamp) -> bool {
+    match kind {
+        HeldKind::Slot => state.slots().is_some_and(|slots| slots.holds(id, now)),
+        HeldKind::Reservation => state.reserved().is_some_and(|reserved| reserved.is_open(id, now)),
+    }
 }

@@ -1,13 +1,9 @@
-//! Reservations over all counters: their bound, and what became of them.
+//! The bound on reservations over all counters.
 //!
 //! A counter may be dropped with its reservations: by an operator, or once all of them are past their deadlines. Reservations are therefore
 //! counted by the minute of their deadline, and forgotten when that minute has passed.
 
-use crate::{
-    limit::Timestamp,
-    sync::{AtomicU64, Mutex},
-};
-use std::sync::atomic::Ordering;
+use crate::limit::Timestamp;
 
 /// Bound on the reservations open at once, over all counters: some hundred megabytes. Beyond it, estimates are charged that no end
 /// corrects. Reservations from a snapshot do not count.
@@ -18,48 +14,8 @@ const MINUTES: u64 = 24 * 60 + 2;
 
 const MINUTE_NANOS: u64 = 60_000_000_000;
 
-/// Numbers of reservations since the start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ReservationCounts<N = u64> {
-    /// Starts, one for each limit that reserves.
-    pub started: N,
-    /// Ends of open reservations.
-    pub ended: N,
-    /// Ends of reservations that were not open: ended before, past their deadline, or never started.
-    pub unknown: N,
-    /// Renewals of open reservations.
-    pub renewed: N,
-    /// Renewals of reservations that were not open.
-    pub unknown_renewals: N,
-    /// Reservations past their deadlines when their counter was used again.
-    pub lost: N,
-    /// Estimates that no end corrects, because there were too many reservations.
-    pub uncorrected: N,
-}
-
-impl<N> ReservationCounts<N> {
-    fn map<M>(&self, of: impl Fn(&N) -> M) -> ReservationCounts<M> {
-        let Self { started, ended, unknown, renewed, unknown_renewals, lost, uncorrected } = self;
-        ReservationCounts {
-            started: of(started),
-            ended: of(ended),
-            unknown: of(unknown),
-            renewed: of(renewed),
-            unknown_renewals: of(unknown_renewals),
-            lost: of(lost),
-            uncorrected: of(uncorrected),
-        }
-    }
-}
-
-/// Counts reservations.
-pub(super) struct Reservations {
-    open: Mutex<OpenReservations>,
-    pub(super) numbers: ReservationCounts<AtomicU64>,
-}
-
 /// Numbers of open reservations by the minutes of their deadlines.
-struct OpenReservations {
+pub(super) struct OpenReservations {
     /// Indexed by the number of the minute, modulo the length.
     by_minute: Box<[u32]>,
     /// Earlier minutes have passed.
@@ -68,7 +24,7 @@ struct OpenReservations {
 }
 
 impl OpenReservations {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { by_minute: vec![0; MINUTES as usize].into(), minute: 0, total: 0 }
     }
 
@@ -87,8 +43,8 @@ impl OpenReservations {
         self.minute = self.minute.max(minute);
     }
 
-    /// Counts one more, unless there are too many.
-    fn start(&mut self, deadline: Timestamp, now: Timestamp) -> bool {
+    /// Takes room for one more reservation; false if there is none.
+    pub(super) fn start(&mut self, deadline: Timestamp, now: Timestamp) -> bool {
         self.advance(now);
         let has_room = self.total < OPEN_MAX;
         if has_room {
@@ -98,7 +54,8 @@ impl OpenReservations {
         has_room
     }
 
-    fn renew(&mut self, former: Timestamp, deadline: Timestamp) {
+    /// Keeps the room of a reservation until another deadline.
+    pub(super) fn renew(&mut self, former: Timestamp, deadline: Timestamp) {
         let of_former = self.of_deadline(former);
         if *of_former > 0 {
             *of_former -= 1;
@@ -106,7 +63,8 @@ impl OpenReservations {
         }
     }
 
-    fn end(&mut self, deadline: Timestamp) {
+    /// Frees the room of a reservation.
+    pub(super) fn end(&mut self, deadline: Timestamp) {
         // Reservations from a snapshot were not counted.
         let of_deadline = self.of_deadline(deadline);
         if *of_deadline > 0 {
@@ -116,31 +74,6 @@ impl OpenReservations {
     }
 }
 
-impl Reservations {
-    pub(super) fn new() -> Self {
-        let numbers = ReservationCounts::<u64>::default().map(|_| AtomicU64::new(0));
-        Self { open: Mutex::new(OpenReservations::new()), numbers }
-    }
-
-    /// Takes room for one more reservation; false if there is none.
-    pub(super) fn start(&self, deadline: Timestamp, now: Timestamp) -> bool {
-        self.open.lock().start(deadline, now)
-    }
-
-    /// Keeps the room of a reservation until another deadline.
-    pub(super) fn renew(&self, former: Timestamp, deadline: Timestamp) {
-        self.open.lock().renew(former, deadline);
-    }
-
-    /// Frees the room of a reservation.
-    pub(super) fn end(&self, deadline: Timestamp) {
-        self.open.lock().end(deadline);
-    }
-
-    pub(super) fn counts(&self) -> ReservationCounts {
-        self.numbers.map(|number| number.load(Ordering::Relaxed))
-    }
-}
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,17 +8,18 @@
 
 use super::{
     hit_sum::HitSum,
-    reservations::Reservations,
+    reservations::OpenReservations,
     slot_figures::FiguresByLimit,
     status::{apply, give_back},
-    ticket::Ticket,
+    ticket::{Held, HeldKind, StoredHeld, Ticket},
+    ticket_counts::TicketCounts,
 };
 use crate::{
     algorithm::{Algorithm, Concurrency, Reservation, Standing, State},
-    limit::{GrantedSlot, LimitId, Timestamp},
+    limit::{GrantedSlot, LimitId, Timestamp, Window},
     rules::{LimitTable, Reserve, RuleLimit},
     store::{Fingerprint, Key, Seed},
-    sync::AtomicU64,
+    sync::{AtomicU64, Mutex},
 };
 use smallvec::SmallVec;
 use std::{sync::atomic::Ordering, time::Duration};
@@ -31,40 +32,10 @@ pub(super) struct SlotSource {
     /// The hash of ids, with the secret.
     ids: Fingerprint,
     sequence: AtomicU64,
-    pub(super) numbers: SlotCounts<AtomicU64>,
+    /// By [`HeldKind`].
+    counts: [TicketCounts<AtomicU64>; 2],
     pub(super) figures: FiguresByLimit,
-    pub(super) reservations: Reservations,
-}
-
-/// Numbers of slots since the start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct SlotCounts<N = u64> {
-    /// Slots that requests took: one for each of their limits of requests in flight.
-    pub taken: N,
-    /// Releases of a slot that was owned, or of a part of it.
-    pub released: N,
-    /// Releases of a slot that was not owned: released before, past its deadline, or never taken.
-    pub unknown: N,
-    /// Renewals of a slot that was owned.
-    pub renewed: N,
-    /// Renewals of a slot that was not owned.
-    pub unknown_renewals: N,
-    /// Slots that were not released before their deadlines: counted when their counter is used again, or dropped.
-    pub expired: N,
-}
-
-impl<N> SlotCounts<N> {
-    fn map<M>(&self, of: impl Fn(&N) -> M) -> SlotCounts<M> {
-        let Self { taken, released, unknown, renewed, unknown_renewals, expired } = self;
-        SlotCounts {
-            taken: of(taken),
-            released: of(released),
-            unknown: of(unknown),
-            renewed: of(renewed),
-            unknown_renewals: of(unknown_renewals),
-            expired: of(expired),
-        }
-    }
+    pub(super) open: Mutex<OpenReservations>,
 }
 
 impl SlotSource {
@@ -72,23 +43,22 @@ impl SlotSource {
     pub(super) fn new(seed: &Seed, limits: LimitTable) -> Self {
         let mut ids = Fingerprint::new(seed);
         ids.number(ID);
-        let numbers = SlotCounts::<u64>::default().map(|_| AtomicU64::new(0));
-        let (figures, reservations) = (FiguresByLimit::new(limits), Reservations::new());
-        Self { ids, sequence: AtomicU64::new(0), numbers, figures, reservations }
+        let (figures, open) = (FiguresByLimit::new(limits), Mutex::new(OpenReservations::new()));
+        Self { ids, sequence: AtomicU64::new(0), counts: Default::default(), figures, open }
+    }
+
+    /// Numbers of slots, or of reservations.
+    pub(super) fn counts_of(&self, kind: HeldKind) -> &TicketCounts<AtomicU64> {
+        &self.counts[kind as usize]
     }
 
     /// Counts slots of a limit that have passed their deadlines.
     #[inline]
     pub(super) fn count_expired(&self, limit: LimitId, slots: u64) {
         if slots > 0 {
-            self.numbers.expired.fetch_add(slots, Ordering::Relaxed);
+            self.counts_of(HeldKind::Slot).expired.fetch_add(slots, Ordering::Relaxed);
             self.figures.count_expired(limit, slots);
         }
-    }
-
-    /// Numbers since the start.
-    pub(super) fn counts(&self) -> SlotCounts {
-        self.numbers.map(|number| number.load(Ordering::Relaxed))
     }
 
     /// A unique id that nobody can guess; never 0. Two processes with the same secret have different times.
@@ -100,24 +70,21 @@ impl SlotSource {
     }
 }
 
-/// The counters of a shared store in which a request takes slots or reserves, each with its group.
+/// The slots and reservations that a request takes in a shared store.
 #[derive(Default)]
 pub(super) struct StoredCharges {
-    /// The id of the slots and reservations; 0 if there are none.
+    /// Their id; 0 if there are none.
     pub(super) id: u64,
-    pub(super) slots: SmallVec<[(u16, Key); 1]>,
-    pub(super) reserved: SmallVec<[(u16, Key); 1]>,
+    pub(super) held: StoredHeld,
 }
 
 /// Slots and reservations that a request takes, while it is decided.
 pub(super) struct SlotCharges<'d> {
     source: &'d SlotSource,
     id: u64,
-    keys: SmallVec<[Key; 2]>,
-    /// The counters with reservations.
-    reserved: SmallVec<[Key; 1]>,
-    /// The counters that are in a shared store.
-    stored: Option<&'d StoredCharges>,
+    held: SmallVec<[Held; 2]>,
+    /// Those that it takes in a shared store.
+    stored: &'d [(Held, u16)],
     /// The most hits of one slot or reservation.
     cost: u64,
     /// The shortest `max_hold` of these, in nanoseconds.
@@ -128,13 +95,12 @@ impl<'d> SlotCharges<'d> {
     /// Without slots; ids are from this source.
     #[inline]
     pub(super) fn new(source: &'d SlotSource) -> Self {
-        let (keys, reserved) = (SmallVec::new(), SmallVec::new());
-        Self { source, id: 0, keys, reserved, stored: None, cost: 0, hold: u64::MAX }
+        Self { source, id: 0, held: SmallVec::new(), stored: &[], cost: 0, hold: u64::MAX }
     }
 
     /// As [`Self::new`], with those that a shared store has taken.
     pub(super) fn in_store(source: &'d SlotSource, stored: &'d StoredCharges) -> Self {
-        Self { id: stored.id, stored: Some(stored), ..Self::new(source) }
+        Self { id: stored.id, stored: &stored.held, ..Self::new(source) }
     }
 
     /// Changes a counter whose limit counts requests in flight, or reserves.
@@ -166,16 +132,24 @@ impl<'d> SlotCharges<'d> {
         hits: u64,
         now: Timestamp,
     ) -> State {
+        let (state, expired) = concurrency.take(state, self.id(now), hits, now);
+        self.push(Held { kind: HeldKind::Slot, key }, hits, concurrency.max_hold);
+        self.source.count_expired(limit, expired as u64);
+        state
+    }
+
+    fn id(&mut self, now: Timestamp) -> u64 {
         if self.id == 0 {
             self.id = self.source.next_id(now);
         }
-        let (state, expired) = concurrency.take(state, self.id, hits, now);
-        self.keys.push(key);
+        self.id
+    }
+
+    fn push(&mut self, held: Held, hits: u64, max_hold: Window) {
+        self.held.push(held);
         self.cost = self.cost.max(hits);
-        self.hold = self.hold.min(concurrency.max_hold.nanos().get());
-        self.source.numbers.taken.fetch_add(1, Ordering::Relaxed);
-        self.source.count_expired(limit, expired as u64);
-        state
+        self.hold = self.hold.min(max_hold.nanos().get());
+        self.source.counts_of(held.kind).taken.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Charges the estimate of an admitted request to a counter. Without room for a reservation, no end corrects it.
@@ -190,34 +164,28 @@ impl<'d> SlotCharges<'d> {
         if hits == 0 {
             return state;
         }
-        let reservations = &self.source.reservations;
+        let (source, held) = (self.source, Held { kind: HeldKind::Reservation, key });
+        let counts = source.counts_of(held.kind);
         let deadline = now.saturating_add_nanos(max_hold.nanos().get());
         // A store has its own bounds.
-        let is_stored =
-            self.stored.is_some_and(|stored| stored.reserved.iter().any(|(_, stored)| *stored == key));
-        if !is_stored && !reservations.start(deadline, now) {
-            reservations.numbers.uncorrected.fetch_add(1, Ordering::Relaxed);
+        let is_stored = self.stored.iter().any(|(stored, _)| *stored == held);
+        if !is_stored && !source.open.lock().start(deadline, now) {
+            counts.uncorrected.fetch_add(1, Ordering::Relaxed);
             return algorithm.add(state, hits, now);
         }
-        if self.id == 0 {
-            self.id = self.source.next_id(now);
-        }
         let estimate = u32::try_from(hits).unwrap_or(u32::MAX);
-        let reservation = Reservation { id: self.id, hits: estimate, deadline, returns };
+        let reservation = Reservation { id: self.id(now), hits: estimate, deadline, returns };
         let (state, reserved) = algorithm.reserve(state, reservation, now);
         match reserved {
             Some(lost) => {
-                self.reserved.push(key);
-                self.cost = self.cost.max(hits);
-                self.hold = self.hold.min(max_hold.nanos().get());
-                reservations.numbers.started.fetch_add(1, Ordering::Relaxed);
-                reservations.numbers.lost.fetch_add(lost as u64, Ordering::Relaxed);
+                self.push(held, hits, max_hold);
+                counts.expired.fetch_add(lost as u64, Ordering::Relaxed);
             }
             None => {
                 if !is_stored {
-                    reservations.end(deadline);
+                    source.open.lock().end(deadline);
                 }
-                reservations.numbers.uncorrected.fetch_add(1, Ordering::Relaxed);
+                counts.uncorrected.fetch_add(1, Ordering::Relaxed);
             }
         }
         state
@@ -226,24 +194,17 @@ impl<'d> SlotCharges<'d> {
     /// The slots that were taken, and the reservations; none if there are none.
     #[inline]
     pub(super) fn taken(self) -> Option<TakenSlots> {
-        if self.keys.is_empty() && self.reserved.is_empty() { None } else { Some(self.into_taken()) }
+        if self.held.is_empty() { None } else { Some(self.into_taken()) }
     }
 
     #[cold]
     fn into_taken(self) -> TakenSlots {
-        let Self { id, keys, reserved, stored, cost, hold, .. } = self;
-        let mut ticket = Ticket::new(id);
-        let find = |stored: &[(u16, Key)], key| stored.iter().copied().find(|(_, stored)| *stored == key);
-        for key in keys {
-            match stored.and_then(|stored| find(&stored.slots, key)) {
-                Some(in_store) => ticket.stored.push(in_store),
-                None => ticket.keys.push(key),
-            }
-        }
-        for key in reserved {
-            match stored.and_then(|stored| find(&stored.reserved, key)) {
-                Some(in_store) => ticket.stored_reserved.push(in_store),
-                None => ticket.reserved.push((1, key)),
+        let Self { id, held, stored, cost, hold, .. } = self;
+        let mut ticket = Ticket { id, here: SmallVec::new(), stored: SmallVec::new() };
+        for held in held {
+            match stored.iter().find(|(stored, _)| *stored == held) {
+                Some(in_store) => ticket.stored.push(*in_store),
+                None => ticket.here.push((held, 1)),
             }
         }
         TakenSlots { ticket, cost, hold: Duration::from_nanos(hold) }

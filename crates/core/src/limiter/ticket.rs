@@ -44,18 +44,34 @@ const WEIGHT_DIGITS: usize = 8;
 /// Hexadecimal digits of a group.
 const GROUP_DIGITS: usize = 3;
 
-/// The slots that one request took.
+/// A slot or a reservation of a ticket, by its counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// Which of the two it is.
+    pub kind: HeldKind,
+    /// Its counter.
+    pub key: Key,
+}
+
+/// The kinds of what a ticket names.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum HeldKind {
+    /// A slot of a limit of requests in flight.
+    Slot,
+    /// A reservation: an estimate of a limit that reserves.
+    Reservation,
+}
+
+/// What a ticket names in a shared store, each with the group of its counter.
+pub(super) type StoredHeld = SmallVec<[(Held, u16); 1]>;
+
+/// The slots and reservations that one request took.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Ticket {
     pub(super) id: u64,
-    /// Counters with slots in this process.
-    pub(super) keys: SmallVec<[Key; 2]>,
-    /// Counters with reservations in this process, each with its weight: how often a hit of the request counts there.
-    pub(super) reserved: SmallVec<[(u32, Key); 1]>,
-    /// Counters with slots in a shared store, each with its group.
-    pub(super) stored: SmallVec<[(u16, Key); 1]>,
-    /// Counters with reservations in a shared store, likewise.
-    pub(super) stored_reserved: SmallVec<[(u16, Key); 1]>,
+    /// Those in this process, each with its weight: how often a hit of the request counts there.
+    pub(super) here: SmallVec<[(Held, u32); 2]>,
+    pub(super) stored: StoredHeld,
 }
 
 /// Slots and reservations in a shared store, to be released and ended.
@@ -66,10 +82,8 @@ pub struct SlotRelease {
     /// The hits of the release. Negative hits release at most that many of each slot, other hits all of it. For reservations, negative hits
     /// are the excess of the estimate over the cost, other hits the actual cost.
     pub hits: Hits,
-    /// The counters of slots, each with its group.
-    pub slots: SmallVec<[(u16, Key); 1]>,
-    /// The counters of reservations, likewise.
-    pub reserved: SmallVec<[(u16, Key); 1]>,
+    /// The slots and reservations, each with the group of its counter.
+    pub held: SmallVec<[(Held, u16); 1]>,
 }
 
 /// Slots and reservations that a ticket names in a shared store, to be renewed there.
@@ -79,13 +93,9 @@ pub struct StoredRenewal {
     /// Indices of the descriptors with this ticket.
     pub(super) descriptors: SmallVec<[u32; 2]>,
     pub(super) is_peek: bool,
-    /// The counters of slots, each with its group, and for how long they hold.
-    pub(super) slots: StoredHolds,
-    /// The counters of reservations, likewise.
-    pub(super) reserved: StoredHolds,
+    /// Each with the group of its counter, and for how long it holds.
+    pub(super) held: SmallVec<[(Held, u16, Window); 1]>,
 }
-
-pub(super) type StoredHolds = SmallVec<[(u16, Key, Window); 1]>;
 
 impl StoredRenewal {
     /// The id of the slots and reservations.
@@ -98,14 +108,9 @@ impl StoredRenewal {
         self.is_peek
     }
 
-    /// The counters of slots, each with its group, and for how long they hold.
-    pub fn slots(&self) -> &[(u16, Key, Window)] {
-        &self.slots
-    }
-
-    /// The counters of reservations, likewise.
-    pub fn reserved(&self) -> &[(u16, Key, Window)] {
-        &self.reserved
+    /// The slots and reservations, each with the group of its counter, and for how long it holds.
+    pub fn held(&self) -> &[(Held, u16, Window)] {
+        &self.held
     }
 }
 
@@ -118,23 +123,21 @@ impl SlotRelease {
 }
 
 impl Ticket {
-    pub(super) fn new(id: u64) -> Self {
-        let (stored, stored_reserved) = (SmallVec::new(), SmallVec::new());
-        Self { id, keys: SmallVec::new(), reserved: SmallVec::new(), stored, stored_reserved }
-    }
-
     pub(super) fn text(&self) -> Box<str> {
         let mut text = format!("{PREFIX}{:016x}", self.id);
-        let keys = self.keys.iter().map(|key| (String::new(), key));
-        let reserved = self.reserved.iter().map(|(weight, key)| match weight {
-            1 => (char::from(RESERVED).to_string(), key),
-            weight => (format!("{}{weight:08x}", char::from(WEIGHED)), key),
+        let here = self.here.iter().map(|(held, weight)| match (held.kind, weight) {
+            (HeldKind::Slot, _) => (held.key, String::new()),
+            (HeldKind::Reservation, 1) => (held.key, char::from(RESERVED).into()),
+            (HeldKind::Reservation, weight) => (held.key, format!("{}{weight:08x}", char::from(WEIGHED))),
         });
-        let in_store = |mark: u8| move |(group, key)| (format!("{}{group:03x}", char::from(mark)), key);
-        let stored = self.stored.iter().map(|(group, key)| (group, key)).map(in_store(STORED));
-        let stored_reserved = self.stored_reserved.iter().map(|(group, key)| (group, key));
-        let stored = stored.chain(stored_reserved.map(in_store(STORED_RESERVED)));
-        for (mark, key) in keys.chain(reserved).chain(stored) {
+        let stored = self.stored.iter().map(|(held, group)| {
+            let mark = match held.kind {
+                HeldKind::Slot => STORED,
+                HeldKind::Reservation => STORED_RESERVED,
+            };
+            (held.key, format!("{}{group:03x}", char::from(mark)))
+        });
+        for (key, mark) in here.chain(stored) {
             let (high, low) = key.halves();
             write!(text, "{mark}{high:016x}{low:016x}").expect("a string accepts all texts");
         }
@@ -143,52 +146,57 @@ impl Ticket {
 
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (id, rest) = text.strip_prefix(PREFIX)?.as_bytes().split_at_checked(DIGITS)?;
-        let mut ticket = Self::new(number(id)?);
+        let mut ticket = Self { id: number(id)?, here: SmallVec::new(), stored: SmallVec::new() };
         let mut digits = Digits(rest);
-        while let Some(&first) = digits.0.first() {
-            if matches!(first, RESERVED | WEIGHED | STORED | STORED_RESERVED) {
-                digits.0 = &digits.0[1..];
-            }
-            match first {
-                RESERVED => ticket.reserved.push((1, digits.key()?)),
-                WEIGHED => {
-                    let weight = u32::try_from(digits.next(WEIGHT_DIGITS)?).ok()?;
-                    ticket.reserved.push((weight, digits.key()?));
-                }
-                STORED => ticket.stored.push((digits.group()?, digits.key()?)),
-                STORED_RESERVED => ticket.stored_reserved.push((digits.group()?, digits.key()?)),
-                _ => ticket.keys.push(digits.key()?),
+        while let Some(&mark) = digits.0.first() {
+            let is_mark = matches!(mark, RESERVED | WEIGHED | STORED | STORED_RESERVED);
+            digits.0 = &digits.0[usize::from(is_mark)..];
+            let kind = match mark {
+                RESERVED | WEIGHED | STORED_RESERVED => HeldKind::Reservation,
+                _ => HeldKind::Slot,
+            };
+            if matches!(mark, STORED | STORED_RESERVED) {
+                let group = digits.group()?;
+                ticket.stored.push((Held { kind, key: digits.key()? }, group));
+            } else {
+                let weight = if mark == WEIGHED { digits.next(WEIGHT_DIGITS)? } else { 1 };
+                ticket.here.push((Held { kind, key: digits.key()? }, u32::try_from(weight).ok()?));
             }
         }
-        let has_counters = !ticket.keys.is_empty() || !ticket.reserved.is_empty() || ticket.is_stored();
-        has_counters.then_some(ticket)
+        (!ticket.here.is_empty() || ticket.is_stored()).then_some(ticket)
     }
 
     /// Whether it names counters in a shared store.
     pub(super) fn is_stored(&self) -> bool {
-        !(self.stored.is_empty() && self.stored_reserved.is_empty())
+        !self.stored.is_empty()
     }
 
-    /// Numbers of the slots and the reservations that it names.
-    pub(super) fn numbers(&self) -> [usize; 2] {
-        [self.keys.len() + self.stored.len(), self.reserved.len() + self.stored_reserved.len()]
+    /// All that it names.
+    pub(super) fn held(&self) -> impl Iterator<Item = Held> {
+        self.here.iter().map(|(held, _)| *held).chain(self.stored.iter().map(|(held, _)| *held))
     }
 
     /// Whether it names this counter of this process.
     pub(super) fn names(&self, key: Key) -> bool {
-        self.keys.contains(&key) || self.reserved.iter().any(|(_, reserved)| *reserved == key)
+        self.here.iter().any(|(held, _)| held.key == key)
     }
 
     /// Whether it names reservations.
     pub(super) fn reserves(&self) -> bool {
-        !(self.reserved.is_empty() && self.stored_reserved.is_empty())
+        self.held().any(|held| held.kind == HeldKind::Reservation)
+    }
+
+    /// The slots alone.
+    pub(super) fn slots(mut self) -> Self {
+        self.here.retain(|(held, _)| held.kind == HeldKind::Slot);
+        self.stored.retain(|(held, _)| held.kind == HeldKind::Slot);
+        self
     }
 
     /// The release of what is in a shared store, if anything is.
     pub(super) fn in_store(self, hits: Hits) -> Option<SlotRelease> {
-        let is_stored = self.is_stored();
-        let Self { id, stored: slots, stored_reserved: reserved, .. } = self;
-        is_stored.then_some(SlotRelease { id, hits, slots, reserved })
+        let Self { id, stored: held, .. } = self;
+        (!held.is_empty()).then_some(SlotRelease { id, hits, held })
     }
 }
 
@@ -213,10 +221,8 @@ impl Digits<'_> {
 
 /// The ticket of the slots alone, without the reservations; none if it has no slots.
 pub fn slots_of_ticket(ticket: &str) -> Option<Box<str>> {
-    let (reserved, stored_reserved) = (SmallVec::new(), SmallVec::new());
-    let slots = Ticket { reserved, stored_reserved, ..Ticket::parse(ticket)? };
-    let has_slots = !(slots.keys.is_empty() && slots.stored.is_empty());
-    has_slots.then(|| slots.text())
+    let slots = Ticket::parse(ticket)?.slots();
+    slots.held().next().map(|_| slots.text())
 }
 
 /// The number of lower-case hexadecimal digits.

@@ -19,26 +19,22 @@ use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
 };
-use tidegate_core::{limit::Hits, limiter::SlotRelease, store::Key};
+use tidegate_core::{
+    limit::Hits,
+    limiter::{HeldKind, SlotRelease},
+    store::Key,
+};
 use tokio::{runtime::Handle, task::JoinHandle};
 
 /// The result of a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Closed {
-    /// Slots that were held, and those that were not.
-    Slots {
-        /// Released now.
-        released: u64,
-        /// Released before, past their deadlines, or never taken.
-        unknown: u64,
-    },
-    /// Reservations that were open, and those that were not.
-    Reservations {
-        /// Ended now.
-        ended: u64,
-        /// Ended before, past their deadlines, or never started.
-        unknown: u64,
-    },
+pub struct Closed {
+    /// Whether these are slots or reservations.
+    pub kind: HeldKind,
+    /// Slots released and reservations ended now.
+    pub closed: u64,
+    /// Released or ended before, past their deadlines, or never taken.
+    pub unknown: u64,
 }
 
 impl SharedStore {
@@ -73,9 +69,9 @@ impl SharedStore {
 }
 
 /// The keys of counters by their groups.
-pub(super) fn by_group(counters: &[(u16, Key)]) -> BTreeMap<u16, Vec<Key>> {
-    let mut groups: BTreeMap<u16, Vec<Key>> = BTreeMap::new();
-    counters.iter().for_each(|(group, key)| groups.entry(*group).or_default().push(*key));
+pub(super) fn by_group<G: Ord>(counters: impl Iterator<Item = (G, Key)>) -> BTreeMap<G, Vec<Key>> {
+    let mut groups: BTreeMap<G, Vec<Key>> = BTreeMap::new();
+    counters.for_each(|(group, key)| groups.entry(group).or_default().push(key));
     groups
 }
 
@@ -119,31 +115,25 @@ impl Inner {
         peer: PeerId,
         count: &(impl Fn(Closed) + Clone + Send + 'static),
     ) -> Vec<JoinHandle<()>> {
-        let SlotRelease { id, hits, slots, reserved } = release;
+        let SlotRelease { id, hits, held } = release;
         // No slot has this id, and no request has so many counters.
-        if *id == 0 || slots.len() + reserved.len() > COUNTERS_MAX {
+        if *id == 0 || held.len() > COUNTERS_MAX {
             return Vec::new();
         }
-        let of_slots = by_group(slots).into_iter().map(|(group, keys)| (true, group, keys));
-        let of_reservations = by_group(reserved).into_iter().map(|(group, keys)| (false, group, keys));
-        let start = |(are_slots, group, keys): (bool, u16, Vec<Key>)| {
+        let groups = by_group(held.iter().map(|(held, group)| ((held.kind, *group), held.key)));
+        let start = |((kind, group), keys): ((HeldKind, u16), Vec<Key>)| {
             let (named, count) = (keys.len() as u64, count.clone());
-            let done = move |closed: u64| {
-                let unknown = named.saturating_sub(closed);
-                count(match are_slots {
-                    true => Closed::Slots { released: closed, unknown },
-                    false => Closed::Reservations { ended: closed, unknown },
-                });
-            };
+            let done =
+                move |closed: u64| count(Closed { kind, closed, unknown: named.saturating_sub(closed) });
             // A second release of a part would release more.
-            let (command, attempts) = match hits {
-                _ if !are_slots => (Command::end(*id, *hits, keys), UNDO_ATTEMPTS),
-                Hits::GiveBack(hits) => (Command::release(*id, Some(hits.get()), keys), 1),
-                _ => (Command::release(*id, None, keys), UNDO_ATTEMPTS),
+            let (command, attempts) = match (kind, hits) {
+                (HeldKind::Reservation, _) => (Command::end(*id, *hits, keys), UNDO_ATTEMPTS),
+                (HeldKind::Slot, Hits::GiveBack(hits)) => (Command::release(*id, Some(hits.get()), keys), 1),
+                (HeldKind::Slot, _) => (Command::release(*id, None, keys), UNDO_ATTEMPTS),
             };
             self.start_release(group, peer, command, attempts, done)
         };
-        of_slots.chain(of_reservations).filter_map(start).collect()
+        groups.into_iter().filter_map(start).collect()
     }
 
     /// Starts a release. None if there are too many.
@@ -181,6 +171,7 @@ mod tests {
     use super::*;
     use crate::store::{OnFailure, SharedSettings, StoreTls};
     use std::time::Duration;
+    use tidegate_core::limiter::Held;
 
     /// If the store does not respond, each of them goes on for up to a minute after its caller has given up. One client with many tickets,
     /// or with long invented tickets, had the ends of all other clients dropped.
@@ -199,11 +190,11 @@ mod tests {
         let store = runtime.block_on(SharedStore::connect(settings)).expect("it is joined later");
         let state =
             || (store.0.releases.load(Ordering::Relaxed), store.counts().events.sum(StoreEvent::LostRelease));
+        let slot = |counter| Held { kind: HeldKind::Slot, key: Key::from_halves(1, counter) };
         let release = |id, counters| SlotRelease {
             id,
             hits: Hits::ONE,
-            slots: (0..counters).map(|counter| (0, Key::from_halves(1, counter))).collect(),
-            reserved: Default::default(),
+            held: (0..counters).map(|counter| (slot(counter), 0)).collect(),
         };
         {
             let _guard = runtime.enter();

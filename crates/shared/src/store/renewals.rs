@@ -10,9 +10,13 @@ use crate::{
     script::{COUNTERS_MAX, Command},
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
-use tidegate_core::{limit::Window, limiter::StoredRenewal, store::Key};
+use tidegate_core::{
+    limit::Window,
+    limiter::{Held, StoredRenewal},
+    store::Key,
+};
 
-/// Counters of slots and of reservations, each with the time for which it holds.
+/// Counters by [`HeldKind`](tidegate_core::limiter::HeldKind), each with the time for which it holds.
 type Named = [Vec<(Key, Window)>; 2];
 
 impl SharedStore {
@@ -24,7 +28,7 @@ impl SharedStore {
         peer: PeerId,
         wait_max: Duration,
     ) -> Result<bool, Failure> {
-        let counters = renewal.slots().len() + renewal.reserved().len();
+        let counters = renewal.held().len();
         // No request has so many counters.
         if counters > COUNTERS_MAX {
             return Ok(false);
@@ -50,10 +54,8 @@ impl SharedStore {
 /// The commands for the counters of each group.
 fn parts(renewal: &StoredRenewal, is_peek: bool) -> Vec<(u16, Command)> {
     let mut groups: BTreeMap<u16, Named> = BTreeMap::new();
-    for (kind, named) in [renewal.slots(), renewal.reserved()].into_iter().enumerate() {
-        for &(group, key, hold) in named {
-            groups.entry(group).or_default()[kind].push((key, hold));
-        }
+    for &(Held { kind, key }, group, hold) in renewal.held() {
+        groups.entry(group).or_default()[kind as usize].push((key, hold));
     }
     let command = |(group, [slots, reserved]): (u16, Named)| {
         (group, Command::renew(renewal.id(), &slots, &reserved, is_peek))

@@ -23,7 +23,7 @@ impl SharedStore {
     /// Denials that other servers keep end within a second.
     pub async fn reset(&self, counters: &[(u16, Key)]) -> Result<u64, Failure> {
         let Self(inner) = self;
-        let groups = by_group(counters);
+        let groups = by_group(counters.iter().copied());
         let is_available = |group: &u16| inner.nodes.of(*group).is_some_and(|node| node.is_available());
         if !groups.keys().all(is_available) {
             return Err(Failure::Unavailable);

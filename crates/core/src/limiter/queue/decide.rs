@@ -311,8 +311,7 @@ impl<C: Counters> Deciding<'_, '_, C> {
             .map(|counter| {
                 let first = self.first(counter);
                 // Hits with `charge: always` are never given back, and slots and estimates by their ticket.
-                let is_by_ticket = first.limit.algorithm.holds_slots() || first.limit.reserve.is_some();
-                let keeps = first.is_always() || is_by_ticket;
+                let keeps = first.is_always() || first.hold().is_some();
                 let hits = if keeps { 0 } else { self.counted(counter, true).taken };
                 let position = match &first.limit.algorithm {
                     Algorithm::LeakyBucket(bucket) => {

@@ -6,7 +6,7 @@ use super::{
         decide::decide_plan,
         deciding::Deciding,
         in_force::{Limiter, OwnedPinned},
-        plan::{Charge, Fit, INLINE, PlannedCounter, counters},
+        plan::{Charge, Fit, INLINE, counters},
         service_limits::{self, ListedLimits},
         slots::{SlotCharges, TakenSlots},
         status::reported_decision,
@@ -110,11 +110,7 @@ impl<'h> RemoteRequest<'h> {
         };
         for charge in &mut self.plan.charges {
             let weight = weight(charge);
-            charge.hits = match charge.hits {
-                Hits::Take(hits) => Hits::Take(hits.saturating_mul(weight)),
-                Hits::GiveBack(hits) => Hits::GiveBack(hits.saturating_mul(weight)),
-                Hits::Peek => Hits::Peek,
-            };
+            charge.hits = charge.hits.weighed(weight);
         }
         self.counters = counters(&self.plan);
         let Self { owned: OwnedPinned { in_force, limiter }, mut plan, mut counters, .. } = self;
@@ -125,15 +121,11 @@ impl<'h> RemoteRequest<'h> {
         if let Some(slot) = &mut slot {
             // The end of the request names its own hits.
             let weights = || counters.iter().map(|counter| (counter, weight(plan.first(counter))));
-            let of_ticket = |counter: &PlannedCounter| {
-                let first = plan.first(counter);
-                first.limit.algorithm.holds_slots() || first.reserves().is_some()
-            };
-            let costs = weights().filter(|(counter, _)| of_ticket(counter));
+            let costs = weights().filter(|(counter, _)| plan.first(counter).hold().is_some());
             slot.cost = costs.map(|(counter, weight)| counter.hits.taken / weight).max().unwrap_or(slot.cost);
             if let Some(mut ticket) = Ticket::parse(&slot.ticket) {
-                for (weight, key) in &mut ticket.reserved {
-                    let of_counter = weights().find(|(counter, _)| counter.key == *key);
+                for (held, weight) in &mut ticket.here {
+                    let of_counter = weights().find(|(counter, _)| counter.key == held.key);
                     *weight =
                         of_counter.map_or(1, |(_, weight)| u32::try_from(weight.get()).unwrap_or(u32::MAX));
                 }

@@ -22,7 +22,7 @@ use super::{
     queue::{StoreWait, Wanted},
     releases::NamedChanges,
     slots::{SlotCharges, StoredCharges},
-    ticket,
+    ticket::{self, Held},
 };
 use crate::{
     algorithm::{Algorithm, State},
@@ -216,15 +216,12 @@ impl<'h> RemoteRequest<'h> {
     fn plan_tickets(&mut self, now: Timestamp) {
         let Self { owned, plan, counters, groups, stored, .. } = self;
         for counter in counters.iter().filter(|counter| counter.hits.taken > 0) {
-            let first = plan.first(counter);
-            let named = (groups.of(counter.key, first), counter.key);
-            if first.limit.algorithm.holds_slots() {
-                stored.slots.push(named);
-            } else if first.reserves().is_some() {
-                stored.reserved.push(named);
+            let (first, key) = (plan.first(counter), counter.key);
+            if let Some((kind, _)) = first.hold() {
+                stored.held.push((Held { kind, key }, groups.of(key, first)));
             }
         }
-        if !(stored.slots.is_empty() && stored.reserved.is_empty()) {
+        if !stored.held.is_empty() {
             stored.id = owned.limiter.slots.next_id(now);
         }
     }

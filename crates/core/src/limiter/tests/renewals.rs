@@ -37,7 +37,8 @@ fn renew(limiter: &Limiter, millis: u64, ticket: &str, entries: &[&str]) -> bool
 }
 
 fn counts(limiter: &Limiter) -> [u64; 4] {
-    let (slots, reservations) = (limiter.slot_counts(), limiter.reservation_counts());
+    let [slots, reservations] =
+        [HeldKind::Slot, HeldKind::Reservation].map(|kind| limiter.ticket_counts(kind));
     [slots.renewed, slots.unknown_renewals, reservations.renewed, reservations.unknown_renewals]
 }
 

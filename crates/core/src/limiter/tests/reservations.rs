@@ -39,8 +39,8 @@ fn end(limiter: &Limiter, millis: u64, ticket: &str, hits: &str) {
     check(limiter, &[(millis, &format!("user=a,slot={ticket} {hits}"), &["none"])]);
 }
 
-fn counts(limiter: &Limiter) -> ReservationCounts {
-    limiter.reservation_counts()
+fn counts(limiter: &Limiter) -> TicketCounts {
+    limiter.ticket_counts(HeldKind::Reservation)
 }
 
 #[test]
@@ -55,8 +55,8 @@ fn a_start_charges_the_estimate_and_its_end_the_actual_cost_once() {
     }
     end(&limiter, 5, "slot-0011223344556677r00112233445566770011223344556677", "+50");
     check(&limiter, &[(6, "user=a ?", &["ok 93"])]);
-    let ReservationCounts { started, ended, unknown, lost, uncorrected, .. } = counts(&limiter);
-    assert_eq!((started, ended, unknown, lost, uncorrected), (1, 1, 4, 0, 0));
+    let TicketCounts { taken, released, unknown, expired, uncorrected, .. } = counts(&limiter);
+    assert_eq!((taken, released, unknown, expired, uncorrected), (1, 1, 4, 0, 0));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn an_end_that_never_arrives_keeps_the_estimate_or_returns_it() {
     check(&limiter, &[(10_000, "user=a ?; bytes=a ?", &["ok 80", "ok 1000"])]);
     // Counted when their counters are used again.
     start(&limiter, 10_000, "bytes=a +1000");
-    assert_eq!((counts(&limiter).unknown, counts(&limiter).lost, counts(&limiter).ended), (2, 2, 0));
+    assert_eq!((counts(&limiter).unknown, counts(&limiter).expired, counts(&limiter).released), (2, 2, 0));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn an_end_past_its_deadline_has_the_number_of_its_change() {
     let number = limiter.cancel_start(&ticket, late).expect("a change");
     assert!((first + 1..limiter.store().next_number()).contains(&number));
     assert!(limiter.cancel_start(&ticket, late).is_none());
-    assert_eq!((counts(&limiter).ended, limiter.slot_counts().released), (0, 0));
+    assert_eq!((counts(&limiter).released, limiter.ticket_counts(HeldKind::Slot).released), (0, 0));
 }
 
 #[test]

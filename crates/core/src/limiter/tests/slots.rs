@@ -44,7 +44,7 @@ fn a_slot_is_free_once_its_ticket_is_released_and_not_before() {
     // Released once: a repeated release does not free the slot of the next request.
     taken(&limiter, 3, "user=a");
     check(&limiter, &[(4, &format!("user=a,slot={first}"), &["none"]), (4, "user=a ?", &["over 0 1"])]);
-    let SlotCounts { taken, released, unknown, expired, .. } = limiter.slot_counts();
+    let TicketCounts { taken, released, unknown, expired, .. } = limiter.ticket_counts(HeldKind::Slot);
     assert_eq!((taken, released, unknown, expired), (3, 1, 1, 0));
 }
 
@@ -60,7 +60,7 @@ fn a_slot_that_is_never_released_is_free_after_max_hold() {
             (10_000, "user=a +4", &["over never"]),
         ],
     );
-    assert_eq!(limiter.slot_counts().expired, 1);
+    assert_eq!(limiter.ticket_counts(HeldKind::Slot).expired, 1);
 }
 
 /// The figures of the only limit that has any, after a pass of the sweeper.
@@ -92,7 +92,7 @@ fn the_sweeper_counts_what_is_in_flight_and_slots_that_expire_unused() {
     // Expired without traffic.
     assert_eq!(swept(&limiter, 24_999), [0, 0, 2, 1]);
     assert_eq!(swept(&limiter, 30_000), [0, 0, 2, 1]);
-    assert_eq!(limiter.slot_counts().expired, 2);
+    assert_eq!(limiter.ticket_counts(HeldKind::Slot).expired, 2);
 }
 
 #[test]
@@ -183,17 +183,16 @@ fn tickets_are_not_guessed_from_one_another() {
     // The id of one slot with the counter of another.
     let forged = format!("{}{}", &tickets[0][..21], &tickets[2][21..]);
     check(&limiter, &[(0, &format!("slot={forged}"), &["none"]), (0, "user=b ?", &["ok 2"])]);
-    assert_eq!(limiter.slot_counts().unknown, 1);
+    assert_eq!(limiter.ticket_counts(HeldKind::Slot).unknown, 1);
 }
 
 #[test]
 fn a_ticket_states_which_of_its_slots_are_in_a_store() {
     let (id, key) = ("0123456789abcdef", "00000000000000070000000000000009");
-    let of = |text: &str| SlotRelease::of_ticket(text).map(|release| (release.slots, release.reserved));
-    let counter = || [(0x2af, Key::from_halves(7, 9))].into_iter().collect();
-    let none = SmallVec::new;
-    assert_eq!(of(&format!("slot-{id}{key}s2af{key}")), Some((counter(), none())));
-    assert_eq!(of(&format!("slot-{id}w00000003{key}t2af{key}r{key}")), Some((none(), counter())));
+    let of = |text: &str| SlotRelease::of_ticket(text).map(|release| release.held.into_vec());
+    let stored = |kind| Some(vec![(Held { kind, key: Key::from_halves(7, 9) }, 0x2af)]);
+    assert_eq!(of(&format!("slot-{id}{key}s2af{key}")), stored(HeldKind::Slot));
+    assert_eq!(of(&format!("slot-{id}w00000003{key}t2af{key}r{key}")), stored(HeldKind::Reservation));
     for text in [
         format!("slot-{id}{key}"),
         format!("slot-{id}"),
@@ -311,7 +310,7 @@ fn by_any_number_of_threads_no_more_are_in_flight_than_the_limit() {
         }
     });
     check(&limiter, &[(2_000, "user=a ?; user=a,route=x ?", &["ok 3", "ok 2"])]);
-    let SlotCounts { taken, released, .. } = limiter.slot_counts();
+    let TicketCounts { taken, released, .. } = limiter.ticket_counts(HeldKind::Slot);
     assert_eq!(taken, released);
 }
 

@@ -8,7 +8,7 @@ use crate::{
 use std::{fmt, sync::atomic::Ordering};
 use tidegate_core::{
     limit::Code,
-    limiter::{Limiter, ReservationCounts, SlotCounts},
+    limiter::{HeldKind, Limiter},
     store::{COUNTER_BYTES, OnFull},
 };
 use tidegate_counts::Label;
@@ -71,27 +71,25 @@ impl Page<'_> {
         };
         let help = "Requests that are queued: in leaky buckets, or for slots";
         self.gauge("queued", help, limiter.queued() as u64)?;
-        let SlotCounts { taken, released, unknown, renewed, unknown_renewals, expired } =
-            limiter.slot_counts();
+        let slots = limiter.ticket_counts(HeldKind::Slot);
         let events = [
-            ("taken", taken),
-            ("released", released),
-            ("unknown_release", unknown),
-            ("renewed", renewed),
-            ("unknown_renewal", unknown_renewals),
-            ("expired", expired),
+            ("taken", slots.taken),
+            ("released", slots.released),
+            ("unknown_release", slots.unknown),
+            ("renewed", slots.renewed),
+            ("unknown_renewal", slots.unknown_renewals),
+            ("expired", slots.expired),
         ];
         self.counters_of("slots", "Slots of requests in flight, by event", "event", &events)?;
-        let ReservationCounts { started, ended, unknown, renewed, unknown_renewals, lost, uncorrected } =
-            limiter.reservation_counts();
+        let reservations = limiter.ticket_counts(HeldKind::Reservation);
         let events = [
-            ("started", started),
-            ("ended", ended),
-            ("unknown_end", unknown),
-            ("renewed", renewed),
-            ("unknown_renewal", unknown_renewals),
-            ("lost", lost + lost_in_store),
-            ("uncorrected", uncorrected),
+            ("started", reservations.taken),
+            ("ended", reservations.released),
+            ("unknown_end", reservations.unknown),
+            ("renewed", reservations.renewed),
+            ("unknown_renewal", reservations.unknown_renewals),
+            ("lost", reservations.expired + lost_in_store),
+            ("uncorrected", reservations.uncorrected),
         ];
         self.counters_of(
             "reservations",
