@@ -1,5 +1,6 @@
 //! Hits of a counter that clients of quota may spend.
 
+use super::numbers::StoredNumbers;
 use crate::limit::Timestamp;
 
 /// Nanoseconds of a second in thousandths of a hit: what a rate is divided by.
@@ -23,9 +24,6 @@ pub struct Assigned {
 }
 
 impl Assigned {
-    /// Bytes of its stored form: six numbers.
-    pub(super) const BYTES: usize = 6 * 8;
-
     /// No hits, until this time.
     pub fn until(end: Timestamp, now: Timestamp) -> Self {
         Self { counted: now, end, ..Self::default() }
@@ -56,18 +54,16 @@ impl Assigned {
         }
     }
 
-    /// Decodes the output of `write`; none for any other number of bytes.
-    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        let [held, rate, counted, ahead, end, demanded] = bytes.as_chunks::<8>().0 else { return None };
-        let number = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
+    /// Reads the output of `write`.
+    pub(super) fn read(numbers: &mut StoredNumbers<'_>) -> Option<Self> {
         Some(Self {
-            held: number(held),
-            rate: number(rate),
-            counted: Timestamp::from_nanos(number(counted)),
+            held: numbers.long()?,
+            rate: numbers.long()?,
+            counted: numbers.time()?,
             // Less than a hit, whatever a damaged file has.
-            ahead: number(ahead).min(MILLIHIT_SECONDS as u64 - 1),
-            end: Timestamp::from_nanos(number(end)),
-            demanded: number(demanded),
+            ahead: numbers.long()?.min(MILLIHIT_SECONDS as u64 - 1),
+            end: numbers.time()?,
+            demanded: numbers.long()?,
         })
     }
 }

@@ -176,13 +176,12 @@ impl Algorithm {
 
     /// The place of reserved hits from the two numbers of the store.
     pub fn place_from_store(&self, place: u64, part: u64) -> Option<u128> {
-        each!(self, algorithm => algorithm.place_from_store(place.into(), part.into()))
+        each!(self, algorithm => algorithm.place_scale())?.from_store(place.into(), part.into())
     }
 
     /// The two numbers of the store for the place of reserved hits.
     pub fn place_to_store(&self, place: u128) -> Option<(u64, u64)> {
-        let (place, part) = each!(self, algorithm => algorithm.place_to_store(place))?;
-        Some((u64::try_from(place).ok()?, u64::try_from(part).ok()?))
+        each!(self, algorithm => algorithm.place_scale())?.to_store(place)
     }
 
     /// The algorithm in whole microseconds. Sub-windows differ, since they are rounded up, and so do requests in flight: none waits for a

@@ -10,7 +10,7 @@ use super::{
     Freeing, NotShareable, State, StoredBytes, StoredNumbers,
     facts::Facts,
     meter::{self, Rate, hits_per_window},
-    stored::Stored,
+    stored::{PlaceScale, Stored},
     taken::{Taken, until_room},
 };
 use crate::limit::{Reset, Timestamp, Window};
@@ -166,7 +166,7 @@ impl LeakyBucket {
 impl Stored for LeakyBucket {
     fn write_signature(&self, out: &mut StoredBytes) {
         out.push(b'L');
-        self.rate.in_micros().write_signature(out);
+        self.rate.write_signature(out);
     }
 
     fn of_signature(letter: u8, parameters: &mut StoredNumbers<'_>) -> Option<Self> {
@@ -175,19 +175,15 @@ impl Stored for LeakyBucket {
     }
 
     fn read(&self, numbers: &mut StoredNumbers<'_>) -> Option<State> {
-        self.rate.in_micros().read(numbers)
+        self.rate.read_level(numbers)
     }
 
     fn write(&self, state: &State, out: &mut StoredBytes) -> Option<()> {
-        self.rate.in_micros().write(state, out)
+        self.rate.write_level(state, out)
     }
 
-    fn place_from_store(&self, place: u128, part: u128) -> Option<u128> {
-        Some(self.rate.in_micros().place_from_store(place, part))
-    }
-
-    fn place_to_store(&self, place: u128) -> Option<(u128, u128)> {
-        Some(self.rate.in_micros().place_to_store(place))
+    fn place_scale(&self) -> Option<PlaceScale> {
+        Some(self.rate.scale())
     }
 }
 

@@ -10,7 +10,7 @@
 use super::{
     NotShareable, State, StoredBytes, StoredNumbers,
     microseconds::NANOS,
-    stored,
+    stored::{self, PlaceScale},
     taken::{Standing, Taken, until_room},
 };
 use crate::limit::{Timestamp, Window};
@@ -181,19 +181,18 @@ fn words_of(dry: u128) -> [u64; 2] {
     [dry as u64, (dry >> 64) as u64]
 }
 
-/// A rate in lowest terms in a shared store: `hits` in every `micros` microseconds. A level there is whole microseconds and parts of one.
-#[derive(Clone, Copy)]
-pub(super) struct MicroRate {
-    hits: u64,
-    micros: u64,
-    /// Parts of a nanosecond, as [`Rate`] counts them, in a part of a microsecond.
-    parts: u64,
-}
-
 impl Rate {
-    pub(super) fn in_micros(self) -> MicroRate {
+    /// How a store has moments: as whole microseconds and parts of one, as many as hits in whole microseconds in lowest terms.
+    pub(super) fn scale(self) -> PlaceScale {
         let divisor = greatest_common_divisor(self.nanos, self.hits * NANOS);
-        MicroRate { hits: self.hits * NANOS / divisor, micros: self.nanos / divisor, parts: divisor }
+        PlaceScale { parts: self.hits * NANOS / divisor, part: divisor, ahead: 0 }
+    }
+
+    /// Appends the hits, and the microseconds in which they drain.
+    pub(super) fn write_signature(self, out: &mut StoredBytes) {
+        let PlaceScale { parts, part, .. } = self.scale();
+        stored::double(out, parts);
+        stored::double(out, self.nanos / part);
     }
 
     /// The rate of a signature.
@@ -202,36 +201,18 @@ impl Rate {
         let divisor = greatest_common_divisor(nanos, hits);
         Self::from_parts(hits.checked_div(divisor)?, nanos.checked_div(divisor)?)
     }
-}
 
-impl MicroRate {
-    pub(super) fn write_signature(self, out: &mut StoredBytes) {
-        stored::double(out, self.hits);
-        stored::double(out, self.micros);
-    }
-
-    pub(super) fn read(self, numbers: &mut StoredNumbers<'_>) -> Option<State> {
+    pub(super) fn read_level(self, numbers: &mut StoredNumbers<'_>) -> Option<State> {
         let (dry, part) = (numbers.double()?, numbers.double()?);
-        Some(dry_state(self.place_from_store(dry.into(), part.into())))
+        self.scale().from_store(dry.into(), part.into()).map(dry_state)
     }
 
-    pub(super) fn write(self, state: &State, out: &mut StoredBytes) -> Option<()> {
+    pub(super) fn write_level(self, state: &State, out: &mut StoredBytes) -> Option<()> {
         let State::Words([low, high]) = state else { return None };
-        let (dry, part) = self.place_to_store(u128::from(*low) | u128::from(*high) << 64);
-        stored::double(out, u64::try_from(dry).ok()?);
-        stored::double(out, u64::try_from(part).ok()?);
+        let (dry, part) = self.scale().to_store(u128::from(*low) | u128::from(*high) << 64)?;
+        stored::double(out, dry);
+        stored::double(out, part);
         Some(())
-    }
-
-    /// A moment in parts, from microseconds and parts of one.
-    pub(super) fn place_from_store(self, micros: u128, part: u128) -> u128 {
-        (micros * u128::from(self.hits) + part) * u128::from(self.parts)
-    }
-
-    /// Rounded up.
-    pub(super) fn place_to_store(self, parts: u128) -> (u128, u128) {
-        let (parts, hits) = (parts.div_ceil(self.parts.into()), u128::from(self.hits));
-        (parts / hits, parts % hits)
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     memory::HeapBytes,
     microseconds,
     runs::{Run, Runs},
-    stored::{self, Stored},
+    stored::{self, PlaceScale, Stored},
     taken::until_room,
 };
 use crate::limit::{Reset, Timestamp, Window};
@@ -179,12 +179,8 @@ impl Stored for SlidingLog {
         self.limit
     }
 
-    fn place_from_store(&self, place: u128, _: u128) -> Option<u128> {
-        Some(place * u128::from(microseconds::NANOS))
-    }
-
-    fn place_to_store(&self, place: u128) -> Option<(u128, u128)> {
-        Some((place.div_ceil(microseconds::NANOS.into()), 0))
+    fn place_scale(&self) -> Option<PlaceScale> {
+        Some(PlaceScale::whole(microseconds::NANOS))
     }
 }
 

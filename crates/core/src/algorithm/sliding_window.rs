@@ -12,7 +12,7 @@ use super::{
     facts::Facts,
     fixed_window::saturating_count,
     microseconds,
-    stored::{self, Stored},
+    stored::{self, PlaceScale, Stored},
     taken::{Standing, Taken, until_room},
 };
 use crate::limit::{Reset, Timestamp, Window};
@@ -250,12 +250,8 @@ impl Stored for SlidingWindow {
         Some(())
     }
 
-    fn place_from_store(&self, place: u128, _: u128) -> Option<u128> {
-        Some(place)
-    }
-
-    fn place_to_store(&self, place: u128) -> Option<(u128, u128)> {
-        Some((place, 0))
+    fn place_scale(&self) -> Option<PlaceScale> {
+        Some(PlaceScale::whole(1))
     }
 }
 

@@ -4,16 +4,11 @@
 //! all others of the counter were taken under the same `max_hold` and not renewed, have fewer than 65,536 hits, and end within three
 //! days; otherwise each slot of the counter takes three.
 
+use super::numbers::StoredNumbers;
 use crate::limit::Timestamp;
 use std::time::Duration;
 
 pub(super) const NANOS_PER_MILLI: u64 = 1_000_000;
-
-/// Bytes of the average, before the slots, as stored.
-const HEADER_BYTES: usize = 8;
-
-/// Bytes of a slot as stored.
-const SLOT_BYTES: usize = 24;
 
 /// The word with the moving average of the time between taking a slot and its release, in nanoseconds; 0 before the first release.
 const MEAN: usize = 0;
@@ -92,12 +87,8 @@ impl Slot {
         out.extend(self.hold_millis.to_le_bytes());
     }
 
-    fn decode(bytes: &[u8; SLOT_BYTES]) -> Option<Self> {
-        let [id, deadline, last] = *bytes.as_chunks::<8>().0 else { return None };
-        let (hits, hold) = last.split_first_chunk::<4>()?;
-        let deadline = Timestamp::from_nanos(u64::from_le_bytes(deadline));
-        let hold_millis = u32::from_le_bytes(hold.try_into().ok()?);
-        Self::new(u64::from_le_bytes(id), deadline, u32::from_le_bytes(*hits), hold_millis)
+    fn read(numbers: &mut StoredNumbers<'_>) -> Option<Self> {
+        Self::new(numbers.long()?, numbers.time()?, numbers.count()?, numbers.count()?)
     }
 }
 
@@ -352,10 +343,12 @@ impl Slots {
 
     /// Decodes the output of `write`; none for any other bytes.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        let (mean, bytes) = bytes.split_first_chunk::<HEADER_BYTES>()?;
-        let (chunks, rest) = bytes.as_chunks::<SLOT_BYTES>();
-        let held: Option<Vec<Slot>> = chunks.iter().map(Slot::decode).collect();
-        Self::from_ascending(&held.filter(|_| rest.is_empty())?, u64::from_le_bytes(*mean))
+        let mut numbers = StoredNumbers(bytes);
+        let (mean, mut held) = (numbers.long()?, Vec::new());
+        while !numbers.is_empty() {
+            held.push(Slot::read(&mut numbers)?);
+        }
+        Self::from_ascending(&held, mean)
     }
 }
 

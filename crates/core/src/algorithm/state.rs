@@ -5,7 +5,7 @@
 //! A state means something only to the algorithm that made it; any other reads it as empty, and
 //! [`Algorithm::take_over`](super::Algorithm::take_over) converts one to the other.
 
-use super::{assigned::Assigned, counts::Counts, runs::Runs, slots::Slots};
+use super::{assigned::Assigned, counts::Counts, numbers::StoredNumbers, runs::Runs, slots::Slots};
 use crate::limit::Timestamp;
 use std::{mem::ManuallyDrop, ops::Deref};
 
@@ -61,31 +61,21 @@ impl State {
 
     /// Appends the stored form. Its length must be stored with it.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(match self {
+            Self::Words(_) => kind::WORDS,
+            Self::Log(_) => kind::LOG,
+            Self::Counts(_) => kind::COUNTS,
+            Self::Slots(_) => kind::SLOTS,
+            Self::Leased(_) => kind::LEASED,
+            Self::Reserved(_) => kind::RESERVED,
+        });
         match self {
-            Self::Words(words) => {
-                out.push(Kind::Words as u8);
-                out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
-            }
-            Self::Log(runs) => {
-                out.push(Kind::Log as u8);
-                runs.write(out);
-            }
-            Self::Counts(counts) => {
-                out.push(Kind::Counts as u8);
-                counts.write(out);
-            }
-            Self::Slots(slots) => {
-                out.push(Kind::Slots as u8);
-                slots.write(out);
-            }
-            Self::Leased(leased) => {
-                out.push(Kind::Leased as u8);
-                leased.write(out);
-            }
-            Self::Reserved(reserved) => {
-                out.push(Kind::Reserved as u8);
-                reserved.write(out);
-            }
+            Self::Words(words) => out.extend(words.iter().flat_map(|word| word.to_le_bytes())),
+            Self::Log(runs) => runs.write(out),
+            Self::Counts(counts) => counts.write(out),
+            Self::Slots(slots) => slots.write(out),
+            Self::Leased(leased) => leased.write(out),
+            Self::Reserved(reserved) => reserved.write(out),
         }
     }
 
@@ -94,22 +84,15 @@ impl State {
     pub fn decode(bytes: &[u8]) -> Result<Self, StateError> {
         let (&kind, bytes) = bytes.split_first().ok_or(StateError::Empty)?;
         let state = match kind {
-            kind if kind == Kind::Words as u8 => <[u8; 16]>::try_from(bytes).ok().map(|bytes| {
-                let [low, high] = [&bytes[..8], &bytes[8..]]
-                    .map(|word| u64::from_le_bytes(word.try_into().expect("half of sixteen bytes")));
-                Self::Words([low, high])
-            }),
-            kind if kind == Kind::Log as u8 => Runs::read(bytes).map(|runs| Self::Log(Box::new(runs))),
-            kind if kind == Kind::Counts as u8 => {
-                Counts::read(bytes).map(|counts| Self::Counts(Box::new(counts)))
-            }
-            kind if kind == Kind::Slots as u8 => Slots::read(bytes).map(Self::Slots),
-            kind if kind == Kind::Leased as u8 => {
-                Leased::read(bytes).map(|leased| Self::Leased(Box::new(leased)))
-            }
-            kind if kind == Kind::Reserved as u8 => {
-                Reserved::read(bytes).map(|reserved| Self::Reserved(Box::new(reserved)))
-            }
+            kind::WORDS => match bytes.as_chunks() {
+                ([low, high], []) => Some(Self::Words([low, high].map(|word| u64::from_le_bytes(*word)))),
+                _ => None,
+            },
+            kind::LOG => Runs::read(bytes).map(|runs| Self::Log(Box::new(runs))),
+            kind::COUNTS => Counts::read(bytes).map(|counts| Self::Counts(Box::new(counts))),
+            kind::SLOTS => Slots::read(bytes).map(Self::Slots),
+            kind::LEASED => Leased::read(bytes).map(|leased| Self::Leased(Box::new(leased))),
+            kind::RESERVED => Reserved::read(bytes).map(|reserved| Self::Reserved(Box::new(reserved))),
             kind => return Err(StateError::Kind { kind }),
         };
         state.ok_or(StateError::Damaged)
@@ -170,14 +153,8 @@ impl Deref for StateView<'_> {
     }
 }
 
-/// Bytes of a stored lease: seven numbers.
-const LEASE_BYTES: usize = 7 * 8;
-
 /// Bit of the stored number of leases that marks quota behind them.
 const HAS_QUOTA: u64 = 1 << 63;
-
-/// Bytes of a reservation as stored.
-const RESERVATION_BYTES: usize = 8 + 8 + 16 + 4 + 1;
 
 /// Credits of one node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -243,14 +220,14 @@ pub(super) struct Open {
     pub(super) place: u128,
 }
 
-/// The first byte of a stored state. These numbers are in files: they never change.
-enum Kind {
-    Words = 0,
-    Log = 1,
-    Counts = 2,
-    Slots = 3,
-    Leased = 4,
-    Reserved = 5,
+/// The first bytes of stored states. These numbers are in files: they never change.
+mod kind {
+    pub(super) const WORDS: u8 = 0;
+    pub(super) const LOG: u8 = 1;
+    pub(super) const COUNTS: u8 = 2;
+    pub(super) const SLOTS: u8 = 3;
+    pub(super) const LEASED: u8 = 4;
+    pub(super) const RESERVED: u8 = 5;
 }
 
 /// Reason why bytes do not decode.
@@ -301,30 +278,31 @@ impl Leased {
 
     /// Decodes the output of `write`; none for any other bytes.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        let (&exact, bytes) = bytes.split_first_chunk::<8>()?;
-        let (&count, bytes) = bytes.split_first_chunk::<8>()?;
-        let (count, has_quota) =
-            (u64::from_le_bytes(count) & !HAS_QUOTA, u64::from_le_bytes(count) & HAS_QUOTA);
-        let length = usize::try_from(count).ok()?.checked_mul(LEASE_BYTES)?;
-        let (leases, bytes) = bytes.split_at_checked(length)?;
-        let (assigned, state) = bytes.split_at_checked(if has_quota > 0 { Assigned::BYTES } else { 0 })?;
-        let leases = leases.as_chunks::<LEASE_BYTES>().0.iter().map(|lease| {
-            let mut numbers = lease.as_chunks::<8>().0.iter().map(|number| u64::from_le_bytes(*number));
-            let mut next = || numbers.next().unwrap_or_default();
-            Lease {
-                node: next(),
-                holder: next(),
-                sequence: next(),
-                settled: next(),
-                outstanding: next(),
-                end: Timestamp::from_nanos(next()),
-                demand: next(),
-            }
-        });
-        let leases = leases.collect();
-        let assigned = Assigned::read(assigned);
-        let state = State::decode(state).ok().filter(|state| !matches!(state, State::Leased(_)))?;
-        Some(Self { state, leases, exact: u64::from_le_bytes(exact), assigned })
+        let mut numbers = StoredNumbers(bytes);
+        let (exact, count) = (numbers.long()?, numbers.long()?);
+        let leases: Option<Vec<Lease>> = (0..count & !HAS_QUOTA).map(|_| Lease::read(&mut numbers)).collect();
+        let leases = leases?;
+        let assigned = match count & HAS_QUOTA {
+            0 => None,
+            _ => Some(Assigned::read(&mut numbers)?),
+        };
+        let state = State::decode(numbers.rest()).ok();
+        let state = state.filter(|state| !matches!(state, State::Leased(_)))?;
+        Some(Self { state, leases, exact, assigned })
+    }
+}
+
+impl Lease {
+    fn read(numbers: &mut StoredNumbers<'_>) -> Option<Self> {
+        Some(Self {
+            node: numbers.long()?,
+            holder: numbers.long()?,
+            sequence: numbers.long()?,
+            settled: numbers.long()?,
+            outstanding: numbers.long()?,
+            end: numbers.time()?,
+            demand: numbers.long()?,
+        })
     }
 }
 
@@ -354,37 +332,27 @@ impl Reserved {
 
     /// Decodes the output of `write`; none for any other bytes.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        let (&count, bytes) = bytes.split_first_chunk::<8>()?;
-        let length = usize::try_from(u64::from_le_bytes(count)).ok()?.checked_mul(RESERVATION_BYTES)?;
-        let (reservations, bytes) = bytes.split_at_checked(length)?;
-        let open: Option<Vec<Open>> =
-            reservations.as_chunks::<RESERVATION_BYTES>().0.iter().map(|bytes| Open::read(bytes)).collect();
-        let (&length, bytes) = bytes.split_first_chunk::<8>()?;
-        let (settled, seen) = bytes.split_at_checked(usize::try_from(u64::from_le_bytes(length)).ok()?)?;
+        let mut numbers = StoredNumbers(bytes);
+        let open = (0..numbers.long()?).map(|_| Open::read(&mut numbers)).collect::<Option<Vec<Open>>>()?;
+        let length = numbers.long()?;
+        let settled = numbers.take(length)?;
         let plain = |bytes| State::decode(bytes).ok().filter(State::is_plain);
-        Some(Self {
-            settled: plain(settled)?,
-            seen: plain(seen)?,
-            open: open.filter(|open| !open.is_empty())?,
-        })
+        let (settled, seen) = (plain(settled)?, plain(numbers.rest())?);
+        (!open.is_empty()).then_some(Self { settled, seen, open })
     }
 }
 
 impl Open {
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let (&id, bytes) = bytes.split_first_chunk::<8>()?;
-        let (&deadline, bytes) = bytes.split_first_chunk::<8>()?;
-        let (&place, bytes) = bytes.split_first_chunk::<16>()?;
-        let (&hits, bytes) = bytes.split_first_chunk::<4>()?;
-        let returns = match bytes {
-            [0] => false,
-            [1] => true,
+    fn read(numbers: &mut StoredNumbers<'_>) -> Option<Self> {
+        let (id, deadline, place, hits) =
+            (numbers.long()?, numbers.time()?, numbers.place()?, numbers.count()?);
+        let returns = match numbers.byte()? {
+            0 => false,
+            1 => true,
             _ => return None,
         };
-        let (id, hits) = (u64::from_le_bytes(id), u32::from_le_bytes(hits));
-        let deadline = Timestamp::from_nanos(u64::from_le_bytes(deadline));
         let reservation = Reservation { id, hits, deadline, returns };
-        (id > 0 && hits > 0).then_some(Self { reservation, place: u128::from_le_bytes(place) })
+        (id > 0 && hits > 0).then_some(Self { reservation, place })
     }
 }
 

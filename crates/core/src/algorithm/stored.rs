@@ -4,15 +4,12 @@
 //! signature is converted by the script. Numbers are doubles, which are exact below 2^53, or counts of four bytes; times are whole
 //! microseconds. These bytes are in stores: they never change.
 
-use super::{State, microseconds::NANOS};
+use super::{State, microseconds::NANOS, numbers::StoredNumbers};
 use crate::limit::{Timestamp, Window};
 use smallvec::SmallVec;
 
 /// Bytes in the form of the store; the bytes of most limits fit.
 pub type StoredBytes = SmallVec<[u8; 48]>;
-
-/// Doubles below represent every whole number.
-const EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
 
 /// The form in a shared store, which each algorithm states in its file. The arithmetic there is that of `arithmetic.lua`.
 pub(super) trait Stored: Sized {
@@ -36,15 +33,41 @@ pub(super) trait Stored: Sized {
         0
     }
 
-    /// The place of reserved hits, as [`Algorithm::insert`](super::Algorithm::insert) takes it, from the two numbers of the store; none if
-    /// hits of the algorithm are not reserved.
-    fn place_from_store(&self, _place: u128, _part: u128) -> Option<u128> {
+    /// How the store has places of reserved hits, as [`Algorithm::insert`](super::Algorithm::insert) takes them; none if hits of the
+    /// algorithm are not reserved.
+    fn place_scale(&self) -> Option<PlaceScale> {
         None
     }
+}
 
-    /// The two numbers of the store for a place.
-    fn place_to_store(&self, _place: u128) -> Option<(u128, u128)> {
-        None
+/// How a store has places of reserved hits: as whole numbers, and parts of one.
+#[derive(Clone, Copy)]
+pub(super) struct PlaceScale {
+    /// Parts of a whole number.
+    pub(super) parts: u64,
+    /// A part, as places count it here.
+    pub(super) part: u64,
+    /// By how much places of the store are ahead.
+    pub(super) ahead: u64,
+}
+
+impl PlaceScale {
+    /// Whole numbers that are `part` each.
+    pub(super) const fn whole(part: u64) -> Self {
+        Self { parts: 1, part, ahead: 0 }
+    }
+
+    /// The place from the two numbers of the store.
+    pub(super) fn from_store(self, whole: u128, parts: u128) -> Option<u128> {
+        let parts = whole * u128::from(self.parts) + parts;
+        (parts * u128::from(self.part)).checked_sub(self.ahead.into())
+    }
+
+    /// The two numbers of the store. Rounded up, so that no hit counts for a shorter time.
+    pub(super) fn to_store(self, place: u128) -> Option<(u64, u64)> {
+        let parts = place.checked_add(self.ahead.into())?.div_ceil(self.part.into());
+        let [whole, parts] = [parts / u128::from(self.parts), parts % u128::from(self.parts)];
+        Some((u64::try_from(whole).ok()?, u64::try_from(parts).ok()?))
     }
 }
 
@@ -61,64 +84,4 @@ pub(super) fn count(out: &mut StoredBytes, number: u32) {
 /// Appends the microseconds of a window.
 pub(super) fn window(out: &mut StoredBytes, window: Window) {
     double(out, window.nanos().get() / NANOS);
-}
-
-/// The whole number in a double, if it is one.
-pub fn whole_double(bytes: [u8; 8]) -> Option<u64> {
-    let number = f64::from_le_bytes(bytes);
-    ((0.0..EXACT_BELOW).contains(&number) && number.fract() == 0.0).then_some(number as u64)
-}
-
-/// The numbers that are left to read.
-#[derive(Debug)]
-pub struct StoredNumbers<'b>(pub &'b [u8]);
-
-impl StoredNumbers<'_> {
-    /// Whether none is left.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// A whole number in a double.
-    pub fn double(&mut self) -> Option<u64> {
-        let (bytes, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        whole_double(*bytes)
-    }
-
-    /// A byte.
-    pub fn byte(&mut self) -> Option<u8> {
-        let (byte, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(*byte)
-    }
-
-    /// An id of eight bytes.
-    pub fn id(&mut self) -> Option<u64> {
-        let (bytes, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u64::from_le_bytes(*bytes))
-    }
-
-    /// A count of four bytes.
-    pub fn count(&mut self) -> Option<u32> {
-        let (bytes, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u32::from_le_bytes(*bytes))
-    }
-
-    /// A time in microseconds, as nanoseconds.
-    pub(super) fn nanos(&mut self) -> Option<u64> {
-        self.double()?.checked_mul(NANOS)
-    }
-
-    /// A window in microseconds.
-    pub(super) fn window(&mut self) -> Option<Window> {
-        Window::from_nanos(self.nanos()?).ok()
-    }
-
-    /// All bytes that are left.
-    pub(super) fn rest(&mut self) -> &[u8] {
-        std::mem::take(&mut self.0)
-    }
 }

@@ -19,7 +19,7 @@ use super::{
     fixed_window::saturating_count,
     memory::HeapBytes,
     microseconds,
-    stored::{self, Stored},
+    stored::{self, PlaceScale, Stored},
     taken::until_room,
 };
 use crate::limit::{Reset, Timestamp, Window};
@@ -272,12 +272,8 @@ impl Stored for SubWindows {
         self.limit / u32::from(self.precision)
     }
 
-    fn place_from_store(&self, place: u128, _: u128) -> Option<u128> {
-        Some(place)
-    }
-
-    fn place_to_store(&self, place: u128) -> Option<(u128, u128)> {
-        Some((place, 0))
+    fn place_scale(&self) -> Option<PlaceScale> {
+        Some(PlaceScale::whole(1))
     }
 }
 

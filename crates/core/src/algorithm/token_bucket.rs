@@ -10,7 +10,7 @@ use super::{
     fixed_window::saturating_count,
     meter::{self, Rate, hits_per_window},
     microseconds,
-    stored::{self, Stored},
+    stored::{self, PlaceScale, Stored},
     taken::{Standing, Taken, until_room},
 };
 use crate::limit::{Reset, Timestamp, Window};
@@ -206,7 +206,7 @@ impl Stored for TokenBucket {
         match self.refill {
             Refill::Greedy(rate) => {
                 out.push(b'T');
-                rate.in_micros().write_signature(out);
+                rate.write_signature(out);
             }
             Refill::Intervals { tokens, interval } => {
                 out.push(b'I');
@@ -231,7 +231,7 @@ impl Stored for TokenBucket {
 
     fn read(&self, numbers: &mut StoredNumbers<'_>) -> Option<State> {
         match self.refill {
-            Refill::Greedy(rate) => rate.in_micros().read(numbers),
+            Refill::Greedy(rate) => rate.read_level(numbers),
             Refill::Intervals { .. } => Some(State::Words([numbers.double()?, u64::from(numbers.count()?)])),
         }
     }
@@ -239,7 +239,7 @@ impl Stored for TokenBucket {
     fn write(&self, state: &State, out: &mut StoredBytes) -> Option<()> {
         let State::Words([number, tokens]) = state else { return None };
         match self.refill {
-            Refill::Greedy(rate) => rate.in_micros().write(state, out),
+            Refill::Greedy(rate) => rate.write_level(state, out),
             Refill::Intervals { .. } => {
                 stored::double(out, *number);
                 stored::count(out, u32::try_from(*tokens).ok()?);
@@ -248,19 +248,11 @@ impl Stored for TokenBucket {
         }
     }
 
-    fn place_from_store(&self, place: u128, part: u128) -> Option<u128> {
+    fn place_scale(&self) -> Option<PlaceScale> {
         Some(match self.refill {
-            Refill::Greedy(rate) => rate.in_micros().place_from_store(place, part),
-            Refill::Intervals { tokens, .. } => place * u128::from(tokens.get()) + part,
-        })
-    }
-
-    fn place_to_store(&self, place: u128) -> Option<(u128, u128)> {
-        Some(match self.refill {
-            Refill::Greedy(rate) => rate.in_micros().place_to_store(place),
+            Refill::Greedy(rate) => rate.scale(),
             Refill::Intervals { tokens, .. } => {
-                let tokens = u128::from(tokens.get());
-                (place / tokens, place % tokens)
+                PlaceScale { parts: tokens.get().into(), ..PlaceScale::whole(1) }
             }
         })
     }

@@ -44,7 +44,7 @@ pub(super) fn decode(value: &[u8], algorithm: &Algorithm) -> Option<State> {
     let mut reservations = Vec::with_capacity(open.len() / OPEN_BYTES);
     let mut numbers = StoredNumbers(open);
     while !numbers.is_empty() {
-        let (id, deadline) = (numbers.id()?, numbers.double()?);
+        let (id, deadline) = (numbers.long()?, numbers.double()?);
         let (place, part) = (numbers.double()?, numbers.double()?);
         let (hits, returns) = (numbers.count()?, numbers.byte()? == 1);
         let deadline = Timestamp::from_nanos(deadline.checked_mul(NANOS)?);

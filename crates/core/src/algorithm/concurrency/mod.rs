@@ -231,7 +231,7 @@ impl Stored for Concurrency {
         let (mean_hold_nanos, _total) = (numbers.double()?, numbers.double()?);
         let mut held = Vec::with_capacity(numbers.0.len() / STORED_SLOT_BYTES);
         while !numbers.is_empty() {
-            let (id, deadline) = (numbers.id()?, numbers.nanos()?);
+            let (id, deadline) = (numbers.long()?, numbers.nanos()?);
             let (hits, hold_millis) = (numbers.count()?, numbers.count()?);
             held.push(Slot::new(id, Timestamp::from_nanos(deadline), hits, hold_millis)?);
         }

@@ -9,7 +9,7 @@ use super::{
     calendar::{Calendar, Zone},
     facts::Facts,
     microseconds,
-    stored::{self, Stored},
+    stored::{self, PlaceScale, Stored},
 };
 use crate::limit::{Reset, Timestamp, Unit, Window};
 use serde::{Deserialize, Serialize};
@@ -258,12 +258,8 @@ impl Stored for FixedWindow {
         Some(())
     }
 
-    fn place_from_store(&self, place: u128, _: u128) -> Option<u128> {
-        (place * u128::from(microseconds::NANOS)).checked_sub(1)
-    }
-
-    fn place_to_store(&self, place: u128) -> Option<(u128, u128)> {
-        Some((place.checked_add(1)?.div_ceil(microseconds::NANOS.into()), 0))
+    fn place_scale(&self) -> Option<PlaceScale> {
+        Some(PlaceScale { ahead: 1, ..PlaceScale::whole(microseconds::NANOS) })
     }
 }
 
