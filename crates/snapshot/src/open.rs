@@ -133,7 +133,7 @@ pub(super) fn lock(directory: &Path) -> Result<DirectoryLock, OpenError> {
     })?;
     if let Some(parent) = directory.parent() {
         // A power cut must not lose the directory itself. If its parent cannot be opened, it was not created here.
-        let _ = disk::sync_directory(parent);
+        let _ = disk::sync(parent);
     }
     DirectoryLock::take(directory).map_err(|error| refused(directory, error))
 }

@@ -8,34 +8,16 @@ use std::{
     path::Path,
 };
 
-/// The system calls that make files durable. A test records them.
-pub(crate) trait Durability: Send + Sync {
-    /// Makes the file's content durable.
-    fn sync_file(&self, path: &Path) -> io::Result<()>;
-    /// Makes the names of the files in the directory durable.
-    fn sync_directory(&self, path: &Path) -> io::Result<()>;
-}
+/// Makes the content of a file durable, or the names of the files in a directory. [`sync`], which a test replaces by one that records.
+pub(crate) type SyncCall = dyn Fn(&Path) -> io::Result<()> + Send + Sync;
 
-/// The system calls of the operating system.
-pub(crate) struct Os;
-
-impl Durability for Os {
-    fn sync_file(&self, path: &Path) -> io::Result<()> {
-        File::open(path)?.sync_all()
-    }
-
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        File::open(path)?.sync_all()
-    }
+/// The system call.
+pub(crate) fn sync(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
 }
 
 /// Writes a file under another name, makes it durable, and renames it. A reader finds the former file or the new one, never a part.
-pub(crate) fn replace_file(
-    path: &Path,
-    content: &[u8],
-    durability: &dyn Durability,
-    permit: &Permit,
-) -> io::Result<()> {
+pub(crate) fn replace_file(path: &Path, content: &[u8], sync: &SyncCall, permit: &Permit) -> io::Result<()> {
     let (beside, directory) = (path.with_extension("new"), path.parent().unwrap_or(Path::new(".")));
     // A new file each time: an abandoned thread may still be writing to the former file.
     match fs::remove_file(&beside) {
@@ -43,7 +25,7 @@ pub(crate) fn replace_file(
         _ => {}
     }
     File::create_new(&beside)?.write_all(content)?;
-    durability.sync_file(&beside)?;
+    sync(&beside)?;
     permit.with(|| fs::rename(&beside, path))?;
-    durability.sync_directory(directory)
+    sync(directory)
 }

@@ -11,7 +11,8 @@ pub(super) mod sled_disk;
 mod space;
 
 pub(super) use deadline::TIMEOUT_DEFAULT;
-pub(super) use open::{of_directory, read_only, sync_directory};
+pub(super) use durability::sync;
+pub(super) use open::{of_directory, read_only};
 pub(super) use operations::Disk;
 pub use operations::DiskError;
 pub use simulated::{SimulatedDisk, start_simulated};

@@ -1,12 +1,7 @@
 //! The disk of a data directory.
 
-use super::{
-    deadline::DeadlineDisk,
-    durability::{Durability as _, Os},
-    operations::Disk,
-    sled_disk::SledDisk,
-};
-use std::{io, path::Path};
+use super::{deadline::DeadlineDisk, operations::Disk, sled_disk::SledDisk};
+use std::path::Path;
 
 /// The disk of a directory that this process has locked.
 pub(crate) fn of_directory(directory: &Path) -> Box<dyn Disk> {
@@ -17,9 +12,4 @@ pub(crate) fn of_directory(directory: &Path) -> Box<dyn Disk> {
 /// A directory that is only read. Reading does not change it.
 pub(crate) fn read_only(directory: &Path) -> Box<dyn Disk> {
     Box::new(SledDisk::read_only(directory))
-}
-
-/// Makes the names of the files in the directory durable.
-pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
-    Os.sync_directory(directory)
 }

@@ -3,7 +3,7 @@
 use super::{RULES, content, count, key, limit, limiter, pass, start_of_time};
 use crate::{
     disk::{
-        durability::{Durability, Os},
+        durability::{SyncCall, sync},
         sled_disk::SledDisk,
     },
     restore::restore,
@@ -74,16 +74,14 @@ impl Recorder {
     }
 }
 
-impl Durability for Recorder {
-    fn sync_file(&self, path: &Path) -> io::Result<()> {
-        Os.sync_file(path)?;
-        let (file, content) = (file_id(&fs::metadata(path)?), fs::read(path)?);
-        self.record("sync_file", path, |durable| drop(durable.content.insert(file, content)));
-        Ok(())
-    }
-
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        Os.sync_directory(path)?;
+impl Recorder {
+    fn sync(&self, path: &Path) -> io::Result<()> {
+        sync(path)?;
+        if !path.is_dir() {
+            let (file, content) = (file_id(&fs::metadata(path)?), fs::read(path)?);
+            self.record("the sync of the file", path, |durable| drop(durable.content.insert(file, content)));
+            return Ok(());
+        }
         let mut names = Vec::new();
         for entry in fs::read_dir(path)? {
             let entry = entry?;
@@ -91,14 +89,22 @@ impl Durability for Recorder {
             names.push((name, file_id(&metadata), metadata.is_dir()));
         }
         let directory = file_id(&fs::metadata(path)?);
-        self.record("sync_directory", path, |durable| drop(durable.names.insert(directory, names)));
+        self.record("the sync of the directory", path, |durable| {
+            drop(durable.names.insert(directory, names))
+        });
         Ok(())
     }
 }
 
-fn start(directory: &Path, durability: Arc<dyn Durability>, context: &str) -> (Limiter, Writer) {
+/// A call that is recorded.
+fn recorded(recorder: &Arc<Recorder>) -> Arc<SyncCall> {
+    let recorder = Arc::clone(recorder);
+    Arc::new(move |path: &Path| recorder.sync(path))
+}
+
+fn start(directory: &Path, sync: Arc<SyncCall>, context: &str) -> (Limiter, Writer) {
     let build = |seed| limiter(RULES, seed, 1_000_000);
-    let disk = Box::new(SledDisk::new(directory).with_durability(durability));
+    let disk = Box::new(SledDisk::new(directory).with_sync(sync));
     let started = restore(disk, None, Seed::from_bytes([1; 16]), build, start_of_time(), |_| {});
     let (limiter, writer, _) = started.unwrap_or_else(|error| panic!("{context}: {error}"));
     (limiter, writer)
@@ -110,8 +116,7 @@ fn a_power_cut_at_any_moment_leaves_a_committed_snapshot() {
     let (directory, now) = (tempfile::tempdir().unwrap(), start_of_time());
     let recorder = Arc::new(Recorder::default());
     recorder.state.lock().root = Some(file_id(&fs::metadata(directory.path()).unwrap()));
-    let (limiter, mut writer) =
-        start(directory.path(), Arc::clone(&recorder) as Arc<dyn Durability>, "an empty directory");
+    let (limiter, mut writer) = start(directory.path(), recorded(&recorder), "an empty directory");
     let mut allowed: Vec<BTreeMap<_, _>> = vec![content(&limiter, now)];
     let mut checked = 0;
     // The first pass writes everything. So do some later passes, when the log has grown.
@@ -125,8 +130,8 @@ fn a_power_cut_at_any_moment_leaves_a_committed_snapshot() {
         for (index, (call, path, durable)) in states.into_iter().enumerate() {
             let left = tempfile::tempdir().unwrap();
             durable.write_to(left.path(), durable.root.expect("it is set above"));
-            let after = format!("round {round}, after {call} of {}", path.display());
-            let (restored, _) = start(left.path(), Arc::new(Os), &after);
+            let after = format!("round {round}, after {call} {}", path.display());
+            let (restored, _) = start(left.path(), Arc::new(sync), &after);
             let found = content(&restored, now);
             assert!(allowed[allowed.len() - 2..].contains(&found), "{after}");
             if index == last {
@@ -144,8 +149,7 @@ fn a_power_cut_at_any_moment_leaves_a_committed_snapshot_of_long_records() {
     let (directory, now) = (tempfile::tempdir().unwrap(), start_of_time());
     let recorder = Arc::new(Recorder::default());
     recorder.state.lock().root = Some(file_id(&fs::metadata(directory.path()).unwrap()));
-    let (limiter, mut writer) =
-        start(directory.path(), Arc::clone(&recorder) as Arc<dyn Durability>, "an empty directory");
+    let (limiter, mut writer) = start(directory.path(), recorded(&recorder), "an empty directory");
     let (id, algorithm) = limit(&limiter, "log");
     let hit = |state, at: u64| algorithm.add(state, 1, now.saturating_add(Duration::from_millis(at)));
     let state = (0..LONG_LOG).map(|at| at * 97 + at * at % 89).fold(State::EMPTY, hit);
@@ -162,8 +166,8 @@ fn a_power_cut_at_any_moment_leaves_a_committed_snapshot_of_long_records() {
         for (call, path, durable) in std::mem::take(&mut *recorder.states.lock()) {
             let left = tempfile::tempdir().unwrap();
             durable.write_to(left.path(), durable.root.expect("it is set above"));
-            let after = format!("round {round}, after {call} of {}", path.display());
-            let (restored, _) = start(left.path(), Arc::new(Os), &after);
+            let after = format!("round {round}, after {call} {}", path.display());
+            let (restored, _) = start(left.path(), Arc::new(sync), &after);
             assert!(allowed[allowed.len() - 2..].contains(&content(&restored, now)), "{after}");
             blobs += usize::from(path.parent().is_some_and(|parent| parent.ends_with("blobs")));
         }

@@ -21,7 +21,7 @@ mod database;
 
 use super::{
     deadline::Permit,
-    durability::{Durability, Os, replace_file},
+    durability::{SyncCall, replace_file, sync},
     operations::{Disk, DiskError},
     private_copy::PrivateCopy,
     space::{Room, is_enough_to_read},
@@ -51,7 +51,7 @@ const BYTES_UNTIL_FLUSHED: u64 = 1 << 20;
 pub(crate) struct SledDisk {
     directory: PathBuf,
     permit: Permit,
-    durability: Arc<dyn Durability>,
+    sync: Arc<SyncCall>,
     /// Whether nothing may be written to the directory, not even by sled when it reads.
     is_read_only: bool,
     open: Option<OpenGeneration>,
@@ -71,7 +71,7 @@ impl SledDisk {
         Self {
             directory: directory.into(),
             permit: Permit::default(),
-            durability: Arc::new(Os),
+            sync: Arc::new(sync),
             is_read_only: false,
             open: None,
             copy: None,
@@ -94,10 +94,10 @@ impl SledDisk {
         self
     }
 
-    /// Sets the calls that make files durable.
+    /// Sets the call that makes files durable.
     #[cfg(test)]
-    pub(crate) fn with_durability(mut self, durability: Arc<dyn Durability>) -> Self {
-        self.durability = durability;
+    pub(crate) fn with_sync(mut self, sync: Arc<SyncCall>) -> Self {
+        self.sync = sync;
         self
     }
 
@@ -206,7 +206,7 @@ impl Disk for SledDisk {
 
     fn write_manifest(&mut self, manifest: &[u8]) -> Result<(), DiskError> {
         let path = self.directory.join(MANIFEST);
-        let written = replace_file(&path, manifest, &*self.durability, &self.permit);
+        let written = replace_file(&path, manifest, &*self.sync, &self.permit);
         written.map_err(|source| DiskError { operation: "write", path, source })
     }
 
@@ -291,7 +291,7 @@ impl Disk for SledDisk {
 
     fn sync(&mut self, generation: u64) -> Result<(), DiskError> {
         let (path, directory) = (self.path_of(generation), self.directory.clone());
-        let (durability, mut synced) = (Arc::clone(&self.durability), std::mem::take(&mut self.synced_blobs));
+        let (sync, mut synced) = (Arc::clone(&self.sync), std::mem::take(&mut self.synced_blobs));
         let (_, synced) = self.with(generation, path, "flush", None, |open| {
             open.flush()?;
             // Nothing is being written: sled writes only what it was given.
@@ -304,14 +304,14 @@ impl Disk for SledDisk {
             for entry in fs::read_dir(&blobs)? {
                 let name = entry?.file_name();
                 if !synced.contains(&(generation, name.clone())) {
-                    durability.sync_file(&blobs.join(&name))?;
+                    sync(&blobs.join(&name))?;
                     synced.insert((generation, name));
                 }
             }
-            durability.sync_directory(&blobs)?;
-            durability.sync_directory(&open.path)?;
-            durability.sync_directory(&directory)?;
-            Ok((durability.sync_file(&open.path.join(DATABASE_FILE))?, synced))
+            sync(&blobs)?;
+            sync(&open.path)?;
+            sync(&directory)?;
+            Ok((sync(&open.path.join(DATABASE_FILE))?, synced))
         })?;
         self.synced_blobs = synced;
         Ok(())
