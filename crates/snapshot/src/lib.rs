@@ -13,7 +13,6 @@ mod coverage;
 mod disk;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz_bridge;
-mod limit_record;
 mod lock;
 mod manifest;
 mod open;

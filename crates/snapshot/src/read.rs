@@ -5,7 +5,6 @@
 use super::{
     coverage::{Coverage, Novelty},
     disk::{Disk, DiskError},
-    limit_record::LimitRecord,
     manifest::{Manifest, ManifestError},
     pages::{self, KeptCounter, Page},
     record::{self, Commit, Head, Kind, Position, RecordError, VERSION},
@@ -96,8 +95,7 @@ pub(super) fn find(disk: &mut dyn Disk) -> Result<Option<Snapshot>, ReadError> {
     let commit: Commit = read_json(disk, Kind::Commit, Position { generation, number: committed })?;
     let mut limits = Vec::new();
     for &number in &commit.limit_records {
-        let entries: Vec<LimitRecord> = read_json(disk, Kind::Limits, Position { generation, number })?;
-        limits.extend(entries.into_iter().map(LimitInfo::from));
+        limits.extend(read_json::<Vec<LimitInfo>>(disk, Kind::Limits, Position { generation, number })?);
     }
     Ok(Some(Snapshot {
         seed: head.seed().ok_or_else(|| damaged("its secret is not 32 hexadecimal digits"))?,

@@ -29,7 +29,7 @@ const CHECKSUM_BYTES: usize = 4;
 pub(super) enum Kind {
     /// The first record of a generation: [`Head`].
     Head = 1,
-    /// Some [`LimitRecord`](super::limit_record::LimitRecord)s.
+    /// Some [`LimitInfo`](tidegate_core::rules::LimitInfo)s. Counters refer to each by its index among all limits of the generation.
     Limits = 2,
     /// Counters.
     Pages = 3,

@@ -71,9 +71,9 @@ impl SnapshotTask {
     ) -> Result<Self, StartError> {
         let (stop, stopped) = mpsc::channel();
         let (finish, finished) = mpsc::sync_channel(1);
-        let figures = SnapshotFigures { restore: writer.restore(), ..SnapshotFigures::default() };
+        let figures = SnapshotFigures { restore: writer.restore, ..SnapshotFigures::default() };
         let counts = Arc::new(SnapshotCounts(Mutex::new(figures)));
-        let (progress, timeout) = (writer.progress(), writer.timeout());
+        let (progress, timeout) = (Arc::clone(&writer.progress), writer.timeout);
         let mut work = Work {
             writer,
             limiter: Arc::clone(limiter),

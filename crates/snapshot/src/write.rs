@@ -11,7 +11,6 @@
 use super::{
     RestoreFigures,
     disk::{Disk, DiskError, TIMEOUT_DEFAULT},
-    limit_record::LimitRecord,
     lock::DirectoryLock,
     manifest::Manifest,
     pages,
@@ -27,7 +26,7 @@ use std::{
 use tidegate_core::{
     clock::Clock,
     limit::LimitId,
-    rules::{LimitTable, PinnedLimits},
+    rules::{LimitInfo, LimitTable, PinnedLimits},
     store::{PageCopies, Seed, Store, Wanted},
 };
 
@@ -52,11 +51,11 @@ pub struct Writer {
     /// Whether the manifest may refer to the generation that is being written.
     may_be_named: bool,
     /// Timeout of every write to the disk.
-    timeout: Duration,
-    /// Number of successful operations on the disk.
-    progress: Arc<AtomicU64>,
+    pub(super) timeout: Duration,
+    /// Number of successful operations on the disk. If it does not change for the timeout, the disk makes no progress.
+    pub(super) progress: Arc<AtomicU64>,
     /// Figures of the restore before it.
-    restore: RestoreFigures,
+    pub(super) restore: RestoreFigures,
     /// None if a test's disk needs no lock.
     _lock: Option<DirectoryLock>,
 }
@@ -84,9 +83,7 @@ pub(super) struct LimitIndex {
     unwritten: Vec<LimitId>,
     /// The records with the other limits.
     pub(super) records: Vec<u64>,
-    /// By [`LimitId`]: number of limits that had the number before the limit with the place; 0 beyond the end.
-    reuses: Vec<u32>,
-    /// Numbers that the table of limits had freed at that time.
+    /// Numbers that the table of limits had freed when the places were given.
     freed: u64,
 }
 
@@ -113,18 +110,13 @@ impl LimitIndex {
         book
     }
 
-    /// Forgets the places of numbers that belong to other limits now.
-    fn forget_reused(&mut self, limits: &PinnedLimits<'_>) {
-        if limits.freed() == self.freed {
-            return;
+    /// Forgets all places if numbers were freed since: some may belong to other limits now. Counters that are written from then on refer
+    /// to their limits by new places.
+    fn forget_freed(&mut self, limits: &PinnedLimits<'_>) {
+        if limits.freed() != self.freed {
+            self.places.clear();
+            self.freed = limits.freed();
         }
-        let reuses = limits.reuses();
-        for (index, place) in self.places.iter_mut().enumerate() {
-            if reuses.get(index) != Some(self.reuses.get(index).unwrap_or(&0)) {
-                *place = None;
-            }
-        }
-        (self.reuses, self.freed) = (reuses, limits.freed());
     }
 
     fn entry(&mut self, limit: LimitId) -> &mut Option<u32> {
@@ -164,17 +156,14 @@ impl Writer {
         generation: Generation,
         afresh: bool,
     ) -> Self {
-        let progress = Arc::default();
-        let may_be_named = !afresh;
-        let timeout = TIMEOUT_DEFAULT;
         Self {
             disk,
             seed,
             generation,
             afresh,
-            may_be_named,
-            timeout,
-            progress,
+            may_be_named: !afresh,
+            timeout: TIMEOUT_DEFAULT,
+            progress: Arc::default(),
             restore: RestoreFigures::default(),
             _lock: lock,
         }
@@ -190,20 +179,6 @@ impl Writer {
     /// Sets the figures of the restore before it.
     pub fn with_restore(self, restore: RestoreFigures) -> Self {
         Self { restore, ..self }
-    }
-
-    pub(super) fn restore(&self) -> RestoreFigures {
-        self.restore
-    }
-
-    /// The timeout of every write to the disk.
-    pub(super) const fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
-    /// Number of successful operations on the disk so far. If it does not change for the timeout, the disk makes no progress.
-    pub(super) fn progress(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.progress)
     }
 
     /// Writes what changed since the last pass. After an error, the last committed pass is still valid, and the next pass writes
@@ -235,7 +210,7 @@ impl Writer {
     fn write(&mut self, store: &Store, limits: &LimitTable, clock: &dyn Clock) -> Result<Pass, DiskError> {
         let mut pass = Pass { afresh: self.afresh, ..Pass::default() };
         let limits = limits.pin();
-        self.generation.limits.forget_reused(&limits);
+        self.generation.limits.forget_freed(&limits);
         if self.afresh {
             self.disk.remove(self.generation.number)?;
             let head = Head::new(&self.seed, store.shard_count());
@@ -307,9 +282,9 @@ impl Writer {
         let entry = |id: &LimitId| {
             let info =
                 limits.get(*id).expect("a counter of this pass has it, and no number is freed meanwhile");
-            LimitRecord::from(&*info)
+            LimitInfo::clone(&info)
         };
-        let entries: Vec<LimitRecord> = unwritten.iter().map(entry).collect();
+        let entries: Vec<LimitInfo> = unwritten.iter().map(entry).collect();
         self.generation.limits.records.push(self.generation.next_record);
         self.append(pass, |position| record::seal_json(Kind::Limits, position, &entries))
     }

@@ -33,7 +33,7 @@ pub fn export(
     let seed = hex(&archive.seed().to_bytes());
     write(out, &PortableLine::TidegateSnapshot { format: FORMAT, seed, at_nanos: archive.at().as_nanos() })?;
     for (place, info) in (0..).zip(archive.limits()) {
-        write(out, &PortableLine::Limit { place, limit: info.into() })?;
+        write(out, &PortableLine::Limit { place, limit: info.clone() })?;
     }
     let (mut counters, mut bytes) = (0, Vec::new());
     archive.read(progress, |key, limit, state| {
@@ -67,7 +67,7 @@ impl<W: Write> PortableWriter<W> {
         let place = match self.limits.entry(limit) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
-                write(&mut self.out, &PortableLine::Limit { place: next, limit: new.key().into() })?;
+                write(&mut self.out, &PortableLine::Limit { place: next, limit: new.key().clone() })?;
                 *new.insert(next)
             }
         };

@@ -155,7 +155,7 @@ impl Import {
                 if place as usize != self.limits.len() {
                     return Err(format!("this is limit {}, not {place}", self.limits.len()));
                 }
-                self.limits.push(self.table.register(limit.into()));
+                self.limits.push(self.table.register(limit));
             }
             PortableLine::Counter { key, limit, state } => self.count(&key, limit, &state)?,
             PortableLine::End { counters } => {

@@ -11,8 +11,8 @@ pub use export::{ExportError, PortableWriter, export};
 pub(super) use import::read_lines;
 pub use import::{ImportError, Portable, import};
 
-use super::limit_record::LimitRecord;
 use serde::{Deserialize, Serialize};
+use tidegate_core::rules::LimitInfo;
 
 const FORMAT: u32 = 1;
 
@@ -27,7 +27,7 @@ enum PortableLine {
     },
     Limit {
         place: u32,
-        limit: LimitRecord,
+        limit: LimitInfo,
     },
     /// A counter. All fields except the place are hexadecimal.
     Counter {

@@ -1,5 +1,6 @@
 //! The properties of snapshots, on a disk that fails and on a real disk.
 
+mod format_1;
 #[cfg(feature = "mount")]
 mod full_disk;
 mod power_cut;

@@ -21,10 +21,11 @@ use crate::{
 };
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc};
 
 /// Identity of a limit: equal after a reload or a restart, however its numbers changed.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct LimitIdentity {
     /// The domain.
     pub domain: Arc<str>,
@@ -41,10 +42,12 @@ impl fmt::Display for LimitIdentity {
     }
 }
 
-/// The limit that a [`LimitId`] refers to.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+/// The limit that a [`LimitId`] refers to. Snapshots and exports have it as serialized: names of fields, as those of [`Algorithm`], are
+/// those of format 1, and never change.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct LimitInfo {
     /// Identity of the limit.
+    #[serde(flatten)]
     pub identity: LimitIdentity,
     /// Its algorithm, present or last. For limits sent with requests it admits nothing: the number is in the request, and the
     /// meaning of a counter depends on the window alone.
@@ -84,8 +87,6 @@ struct Numbered {
     info: Option<Arc<LimitInfo>>,
     /// The collection before which it was last registered.
     registered: u64,
-    /// Number of limits that the number referred to before this limit.
-    reuses: u32,
 }
 
 /// A limit in use: its number is not freed while this is alive.
@@ -203,7 +204,7 @@ impl LimitTable {
         let id = known.free.pop().unwrap_or_else(|| {
             let next = u32::try_from(known.numbered.len())
                 .expect("four thousand million limits do not fit in memory");
-            known.numbered.push(Numbered { info: None, registered, reuses: 0 });
+            known.numbered.push(Numbered { info: None, registered });
             LimitId(next)
         });
         let numbered = &mut known.numbered[id.0 as usize];
@@ -312,7 +313,6 @@ impl LimitTable {
                 continue;
             }
             if let Some(info) = numbered.info.take() {
-                numbered.reuses = numbered.reuses.wrapping_add(1);
                 known.free.push(id);
                 dropped.extend(known.ids.remove_entry(&info));
             }
@@ -338,11 +338,6 @@ impl PinnedLimits<'_> {
     /// Numbers freed so far: while it is the same, every number that had a meaning still has it.
     pub fn freed(&self) -> u64 {
         self.table.0.known.read().freed
-    }
-
-    /// Number of limits that each number referred to before its present one, by number. Equal counts mean the same limit.
-    pub fn reuses(&self) -> Vec<u32> {
-        self.table.0.known.read().numbered.iter().map(|numbered| numbered.reuses).collect()
     }
 }
 
