@@ -1,23 +1,25 @@
 //! The parts of a request that actions read.
 
-/// Headers of a stream.
+/// Headers of a stream, by their number in the ABI of Envoy's modules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
 pub enum Headers {
     /// Headers of the request.
-    Request,
+    Request = 0,
     /// Headers of the response.
-    Response,
+    Response = 2,
 }
 
-/// The source of metadata.
+/// The source of metadata, by its number in that ABI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
 pub enum MetadataSource {
     /// Metadata of the stream.
-    Dynamic,
+    Dynamic = 0,
     /// Metadata of the route.
-    Route,
+    Route = 1,
     /// Metadata of the cluster.
-    Cluster,
+    Cluster = 2,
 }
 
 /// A request with its route, and at its end its response. Bytes are as they arrived.

@@ -7,7 +7,8 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
 };
-use tidegate_envoy_abi::{Attribute, Counter, Headers, Host, MetadataSource, Waker};
+use tidegate_envoy_abi::{Counter, Host, Waker};
+use tidegate_envoy_config::{Headers, MetadataSource, Stream};
 
 /// A stand-in for a stream of Envoy.
 #[derive(Default, Clone, Debug)]
@@ -52,20 +53,19 @@ impl Fake {
         match of {
             Headers::Request => &self.request,
             Headers::Response => &self.response,
-            Headers::ResponseTrailers => &[],
         }
     }
 }
 
-impl Host for Fake {
+impl Stream for Fake {
     fn header(&self, of: Headers, name: &str, index: usize) -> (Option<&[u8]>, usize) {
         let values =
             || self.headers(of).iter().filter(|(own, _)| own == name).map(|(_, value)| value.as_slice());
         (values().nth(index), values().count())
     }
 
-    fn text(&self, attribute: Attribute) -> Option<&[u8]> {
-        self.address.as_deref().filter(|_| attribute == Attribute::SourceAddress).map(str::as_bytes)
+    fn client(&self) -> Option<&[u8]> {
+        self.address.as_deref().map(str::as_bytes)
     }
 
     fn metadata_text(&self, source: MetadataSource, namespace: &str, key: &str) -> Option<&[u8]> {
@@ -76,16 +76,18 @@ impl Host for Fake {
         self.numbers.get(&format!("{source:?}/{namespace}/{key}")).copied()
     }
 
+    fn cluster(&self) -> Option<&[u8]> {
+        self.cluster.as_deref().map(str::as_bytes)
+    }
+}
+
+impl Host for Fake {
     fn set_metadata_text(&mut self, namespace: &str, key: &str, value: &str) {
         self.texts.insert(format!("Dynamic/{namespace}/{key}"), value.into());
     }
 
     fn set_metadata_number(&mut self, namespace: &str, key: &str, value: f64) {
         self.numbers.insert(format!("Dynamic/{namespace}/{key}"), value);
-    }
-
-    fn cluster(&self) -> Option<&[u8]> {
-        self.cluster.as_deref().map(str::as_bytes)
     }
 
     fn filter_state(&self, _: &str) -> Option<&[u8]> {

@@ -8,7 +8,6 @@ use crate::{
     response::{Consequence, HeaderList, respond},
     settings::{self, Fractions, RequestType, RouteSettings, Settings},
     status::ShownStatus,
-    stream::HostStream,
 };
 use smallvec::SmallVec;
 use std::{
@@ -16,8 +15,8 @@ use std::{
     sync::Arc,
 };
 use tidegate_core::limit::{Code, Decision, Request, RequestLimits};
-use tidegate_envoy_abi::{ConfigHost, Flow, Headers, Host, Module};
-use tidegate_envoy_config::{Draft, Policy, Source, Texts, draft};
+use tidegate_envoy_abi::{ConfigHost, Flow, Host, Module};
+use tidegate_envoy_config::{Draft, Headers, Policy, Source, Texts, draft};
 
 /// The details of responses to denied requests, as Envoy's filter has them.
 const DENIED: &str = "request_rate_limited";
@@ -240,8 +239,7 @@ fn decide(
 ) -> Decided {
     let settings = &config.settings;
     let ticket = slot.take();
-    let stream = HostStream(host);
-    let source = Source::new(&stream).with_ticket(ticket.as_ref().map(HeldSlot::ticket));
+    let source = Source::new(host).with_ticket(ticket.as_ref().map(HeldSlot::ticket));
     let drafts: SmallVec<[Draft<'_>; 2]> = policies(settings, route)
         .iter()
         .filter(|policy| policy.on_stream_done == at_end)

@@ -28,7 +28,6 @@ mod response;
 mod rng;
 mod settings;
 mod status;
-mod stream;
 #[cfg(test)]
 mod tests;
 

@@ -8,7 +8,8 @@ use crate::{
 use smallvec::SmallVec;
 use std::fmt::Write as _;
 use tidegate_core::limit::{Code, Decision, Denial, Unit};
-use tidegate_envoy_abi::{Headers, Host};
+use tidegate_envoy_abi::Host;
+use tidegate_envoy_config::Headers;
 
 /// Headers in the order in which they are added.
 pub(crate) type HeaderList = SmallVec<[(Box<str>, Box<[u8]>); 4]>;

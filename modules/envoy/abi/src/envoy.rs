@@ -2,10 +2,14 @@
 
 use crate::{
     callbacks::Callbacks,
-    host::{Attribute, Counter, Headers, Host, MetadataSource, RoutePointer, Scheduler, Waker},
+    host::{Counter, Host, RoutePointer, Scheduler, Waker},
     types::{EnvoyBuffer, EnvoyStream, ModuleBuffer, ModuleHeader},
 };
 use std::{marker::PhantomData, ptr};
+use tidegate_envoy_config::{Headers, MetadataSource, Stream};
+
+/// The ABI's number of the attribute that is the client's address with its port.
+const SOURCE_ADDRESS: u32 = 24;
 
 /// A stream of Envoy during one hook.
 pub(crate) struct HookedStream<'h> {
@@ -92,7 +96,7 @@ impl HookedStream<'_> {
     }
 }
 
-impl Host for HookedStream<'_> {
+impl Stream for HookedStream<'_> {
     fn header(&self, of: Headers, name: &str, index: usize) -> (Option<&[u8]>, usize) {
         let (mut count, name) = (0, ModuleBuffer::of(name.as_bytes()));
         let get = self.callbacks.http_get_header;
@@ -101,10 +105,10 @@ impl Host for HookedStream<'_> {
         (value, count)
     }
 
-    fn text(&self, attribute: Attribute) -> Option<&[u8]> {
+    fn client(&self) -> Option<&[u8]> {
         let get = self.callbacks.http_filter_get_attribute_string;
         // SAFETY: the stream lives while the hook runs, the result while the call does.
-        self.lent(|out| unsafe { get(self.stream, attribute as u32, out) })
+        self.lent(|out| unsafe { get(self.stream, SOURCE_ADDRESS, out) })
     }
 
     fn metadata_text(&self, source: MetadataSource, namespace: &str, key: &str) -> Option<&[u8]> {
@@ -122,6 +126,13 @@ impl Host for HookedStream<'_> {
         unsafe { get(self.stream, source as u32, namespace, key, &raw mut number) }.then_some(number)
     }
 
+    fn cluster(&self) -> Option<&[u8]> {
+        // SAFETY: the stream lives while the hook runs, the result while the call does.
+        self.lent(|out| unsafe { (self.callbacks.http_get_cluster_name)(self.stream, out) })
+    }
+}
+
+impl Host for HookedStream<'_> {
     fn set_metadata_text(&mut self, namespace: &str, key: &str, value: &str) {
         let [namespace, key, value] = [namespace, key, value].map(|text| ModuleBuffer::of(text.as_bytes()));
         // SAFETY: the stream lives while the hook runs; Envoy copies the texts.
@@ -132,11 +143,6 @@ impl Host for HookedStream<'_> {
         let [namespace, key] = [namespace, key].map(|text| ModuleBuffer::of(text.as_bytes()));
         // SAFETY: the stream lives while the hook runs; Envoy copies the texts.
         unsafe { (self.callbacks.http_set_dynamic_metadata_number)(self.stream, namespace, key, value) };
-    }
-
-    fn cluster(&self) -> Option<&[u8]> {
-        // SAFETY: the stream lives while the hook runs, the result while the call does.
-        self.lent(|out| unsafe { (self.callbacks.http_get_cluster_name)(self.stream, out) })
     }
 
     fn filter_state(&self, key: &str) -> Option<&[u8]> {

@@ -5,38 +5,7 @@ use crate::{
     types::{EnvoyConfig, EnvoyScheduler, METRICS_OK, ModuleBuffer},
 };
 use std::{ffi::c_void, ptr};
-
-/// Headers of the stream.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum Headers {
-    /// Headers of the request.
-    Request = 0,
-    /// Headers of the response.
-    Response = 2,
-    /// The trailers of the response.
-    ResponseTrailers = 3,
-}
-
-/// Attributes of the stream, by their number in the ABI.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum Attribute {
-    /// The address of the client with its port: `192.0.2.1:1234`, `[2001:db8::1]:1234`, or the path of a socket.
-    SourceAddress = 24,
-}
-
-/// The source of metadata.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum MetadataSource {
-    /// Metadata of the stream.
-    Dynamic = 0,
-    /// Metadata of the route.
-    Route = 1,
-    /// Metadata of the cluster.
-    Cluster = 2,
-}
+use tidegate_envoy_config::{Headers, Stream};
 
 /// A counter that a configuration has defined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,22 +18,12 @@ impl Counter {
     }
 }
 
-/// A stream of Envoy during a hook. Bytes are as they arrived: Latin-1 at best, never checked.
-pub trait Host {
-    /// One of the values of a header, and how many there are.
-    fn header(&self, of: Headers, name: &str, index: usize) -> (Option<&[u8]>, usize);
-    /// An attribute as text.
-    fn text(&self, attribute: Attribute) -> Option<&[u8]>;
-    /// A text in metadata, below one key of a namespace.
-    fn metadata_text(&self, source: MetadataSource, namespace: &str, key: &str) -> Option<&[u8]>;
-    /// A number in metadata, below one key of a namespace.
-    fn metadata_number(&self, source: MetadataSource, namespace: &str, key: &str) -> Option<f64>;
+/// A stream of Envoy during a hook, which the actions of `rate_limits` read. Bytes are as they arrived: Latin-1 at best, never checked.
+pub trait Host: Stream {
     /// Sets a text in dynamic metadata, below one key of a namespace.
     fn set_metadata_text(&mut self, namespace: &str, key: &str, value: &str);
     /// Sets a number in dynamic metadata, below one key of a namespace.
     fn set_metadata_number(&mut self, namespace: &str, key: &str, value: f64);
-    /// The cluster of the request; none without a route to a cluster that exists.
-    fn cluster(&self) -> Option<&[u8]>;
     /// An object of the filter state as text.
     fn filter_state(&self, key: &str) -> Option<&[u8]>;
     /// A whole number in runtime; none if it is not set, or Envoy offers no runtime to modules (before 1.40).

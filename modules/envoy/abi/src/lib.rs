@@ -23,8 +23,5 @@ mod module;
 mod tests;
 mod types;
 
-pub use host::{
-    Attribute, ConfigHost, Counter, Headers, Host, LogLevel, MetadataSource, Scheduler, Waker, is_from_1_39,
-    log,
-};
+pub use host::{ConfigHost, Counter, Host, LogLevel, Scheduler, Waker, is_from_1_39, log};
 pub use module::{Flow, Module};

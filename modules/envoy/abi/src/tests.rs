@@ -1,7 +1,7 @@
 //! The hooks as Envoy calls them, with callbacks of a stand-in.
 
 use crate::{
-    Attribute, ConfigHost, Flow, Headers, Host, Module,
+    ConfigHost, Flow, Host, Module,
     callbacks::{Callbacks, install},
     hooks::{self, Buffer},
     types::{EnvoyBuffer, EnvoyScheduler, EnvoyStream, ModuleBuffer, ModuleHeader},
@@ -12,6 +12,7 @@ use std::{
     ptr,
     sync::{Arc, atomic::AtomicUsize, atomic::Ordering},
 };
+use tidegate_envoy_config::Headers;
 
 /// The state of the stand-in for Envoy for one stream; hooks get a pointer to it.
 #[derive(Default)]
@@ -199,7 +200,7 @@ impl Module for TestModule {
         host: &mut dyn Host,
     ) -> Flow {
         config.fetch_add(1, Ordering::Relaxed);
-        assert_eq!(host.text(Attribute::SourceAddress), None);
+        assert_eq!(host.client(), None);
         state.0.extend(route.map(|route| route.to_string()));
         let (header, _) = host.header(Headers::Request, "x", 0);
         match header.unwrap_or_default() {
