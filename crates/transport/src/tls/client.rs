@@ -2,7 +2,7 @@
 
 use super::{
     H2,
-    files::{TlsFilesError, certificates, private_key, roots},
+    files::{TlsFilesError, certificates, file_error, private_key, roots},
     server_verifier::AcceptAny,
 };
 use rustls::{
@@ -95,7 +95,9 @@ impl TlsClient {
         builder: ConfigBuilder<ClientConfig, WantsClientCert>,
     ) -> Result<ClientConfig, TlsClientError> {
         Ok(match &self.cert_and_key {
-            Some((cert, key)) => builder.with_client_auth_cert(certificates(cert)?, private_key(key)?)?,
+            Some((cert, key)) => builder
+                .with_client_auth_cert(certificates(cert)?, private_key(key)?)
+                .map_err(|error| file_error(cert, error))?,
             None => builder.with_no_client_auth(),
         })
     }

@@ -193,7 +193,7 @@ pub(super) fn roots(path: &Path) -> Result<RootCertStore, TlsFilesError> {
     Ok(roots)
 }
 
-fn file_error(path: &Path, cause: impl ToString) -> TlsFilesError {
+pub(super) fn file_error(path: &Path, cause: impl ToString) -> TlsFilesError {
     TlsFilesError::File { path: path.to_owned(), cause: cause.to_string() }
 }
 

@@ -3,16 +3,18 @@
 //! Addresses are raced (RFC 8305): each gets a head start, and the first whose server sends SETTINGS is used. An accepted connection proves
 //! nothing, since the system accepts connections of a stopped process too. A failed address is tried last from then on.
 
-use super::{messages::PATH, reply::Reply, tls};
+use super::{messages::PATH, reply::Reply};
 use crate::settings::{Address, HostPort, Server};
 use std::{fs, io, net::SocketAddr, sync::Arc, time::Duration};
 use tidegate_http2::client::{Connection, RequestEncoder};
+use tidegate_transport::TlsClientError;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpStream, UnixStream, lookup_host},
     task::JoinSet,
     time::timeout,
 };
+use tokio_rustls::TlsConnector;
 
 /// The longest time for the lookup of a name, and for a connection up to the server's SETTINGS.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -154,8 +156,11 @@ async fn open(server: &Server, to: Option<&(SocketAddr, HostPort)>) -> Result<Bo
             let stream = TcpStream::connect(address).await.map_err(text)?;
             stream.set_nodelay(true).map_err(text)?;
             let Some(tls) = &server.tls else { return Ok(Box::new(stream)) };
-            let (connector, name) = (tls::connector(tls)?, tls::name(tls, &own.host)?);
-            Ok(Box::new(connector.connect(name, stream).await.map_err(text)?))
+            // Files are read at every connection, so that certificates can be renewed.
+            let refused = |error: TlsClientError| error.to_string();
+            let config = tls.config().map_err(refused)?;
+            let name = tls.server_name(&own.to_string()).map_err(refused)?;
+            Ok(Box::new(TlsConnector::from(config).connect(name, stream).await.map_err(text)?))
         }
     }
 }

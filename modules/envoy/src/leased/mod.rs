@@ -17,7 +17,6 @@ mod reply;
 mod shared;
 #[cfg(test)]
 mod tests;
-mod tls;
 
 pub(crate) use known::LocalDecision;
 pub(crate) use messages::Response;
@@ -73,7 +72,7 @@ impl Leased {
     /// The decisions of a server: existing or new.
     pub(crate) fn of(server: &Server) -> Result<Arc<Self>, String> {
         if let Some(tls) = &server.tls {
-            tls::connector(tls)?;
+            tls.config().map_err(|error| error.to_string())?;
         }
         dial::token(server)?;
         let mut all = ALL.lock();

@@ -14,7 +14,7 @@ mod wire;
 pub(crate) use denial::{AddedHeader, Merge};
 pub(crate) use fraction::{Fraction, Fractions};
 pub(crate) use local::{Local, RuleSource};
-pub(crate) use server::{Address, HostPort, Server, Tls};
+pub(crate) use server::{Address, HostPort, Server};
 
 use std::time::Duration;
 use tidegate_envoy_abi::is_from_1_39;

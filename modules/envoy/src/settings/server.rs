@@ -6,12 +6,13 @@ use std::{
     fmt::{self, Display, Formatter},
     path::PathBuf,
 };
+use tidegate_transport::TlsClient;
 
 /// A server, as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Server {
     pub(crate) address: Address,
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<TlsClient>,
     /// A file with the token of the module.
     pub(crate) token_file: Option<PathBuf>,
 }
@@ -29,17 +30,6 @@ pub(crate) enum Address {
 pub(crate) struct HostPort {
     pub(crate) host: String,
     pub(crate) port: u16,
-}
-
-/// TLS to a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Tls {
-    /// The authorities that verify the server's certificate, as PEM.
-    pub(crate) ca: PathBuf,
-    /// The module's own certificate chain and key, as PEM.
-    pub(crate) identity: Option<(PathBuf, PathBuf)>,
-    /// The name in the server's certificate, unless it is the host.
-    pub(crate) server_name: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -123,7 +113,7 @@ impl Written {
 }
 
 impl WrittenTls {
-    fn checked(self, address: &Address, places: &Places, problems: &Problems) -> Option<Tls> {
+    fn checked(self, address: &Address, places: &Places, problems: &Problems) -> Option<TlsClient> {
         let Address::Tcp(hosts) = address else {
             problems.add(places.ca, "does not apply to a Unix socket; remove it");
             return None;
@@ -132,7 +122,7 @@ impl WrittenTls {
             problems.add(places.ca, "is not set; name the file of authorities that verify the server");
             return None;
         };
-        let identity = match (self.cert, self.key) {
+        let cert_and_key = match (self.cert, self.key) {
             (Some(cert), Some(key)) => Some((cert, key)),
             (None, None) => None,
             _ => {
@@ -152,7 +142,7 @@ impl WrittenTls {
                 problems.add(places.server_name, format!("{name:?} is not a name or an address"));
             }
         }
-        Some(Tls { ca, identity, server_name: self.server_name })
+        Some(TlsClient { ca: Some(ca), cert_and_key, server_name: self.server_name, insecure: false })
     }
 }
 
