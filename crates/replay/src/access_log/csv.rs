@@ -1,7 +1,7 @@
 //! Fields of CSV records.
 
 use super::{
-    element::{Line, element, places},
+    element::{Texts, element, places},
     mapping::Mapping,
     missing::UnknownField,
 };
@@ -35,24 +35,12 @@ impl Columns {
 }
 
 impl CsvFields {
-    pub(super) fn record<'l>(&'l self, line: &'l [u8]) -> Result<Record<'l>, LineError> {
+    pub(super) fn texts<'l>(&self, line: &'l [u8]) -> Result<Texts<'l>, LineError> {
         let fields = csv_fields(line)?;
         if fields.len() != self.width {
             return Err(LineError::Columns(fields.len(), self.width));
         }
-        Ok(Record { places: &self.places, fields })
-    }
-}
-
-pub(super) struct Record<'l> {
-    places: &'l [(usize, Option<i64>)],
-    fields: Vec<Cow<'l, str>>,
-}
-
-impl Line for Record<'_> {
-    fn text(&self, field: usize) -> Option<Cow<'_, str>> {
-        let (column, index) = self.places[field];
-        element(Cow::Borrowed(&*self.fields[column]), index)
+        Ok(self.places.iter().map(|(column, index)| element(fields[*column].clone(), *index)).collect())
     }
 }
 

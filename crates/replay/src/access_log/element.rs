@@ -3,16 +3,8 @@
 use super::{mapping::Mapping, missing::UnknownField};
 use std::borrow::Cow;
 
-/// The fields of one line.
-pub(super) trait Line {
-    /// The text of a field of the mapping; none if it is absent, empty or `-`.
-    fn text(&self, field: usize) -> Option<Cow<'_, str>>;
-
-    /// The format of the time, if the log's format has one.
-    fn time_format(&self) -> Option<&str> {
-        None
-    }
-}
+/// The texts of a line by field of the mapping; none of a field that is absent, empty or `-`.
+pub(super) type Texts<'l> = Vec<Option<Cow<'l, str>>>;
 
 /// The text of a field, none if the field is absent. Servers write a hyphen or nothing then.
 pub(super) fn present(text: Cow<'_, str>) -> Option<Cow<'_, str>> {

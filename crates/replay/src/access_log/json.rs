@@ -1,6 +1,6 @@
 //! Fields of lines that are JSON objects.
 
-use super::element::{Line, element, name_and_index, place_of, present};
+use super::element::{element, name_and_index, place_of, present};
 use crate::{LineError, line::syntax};
 use serde_json::Value;
 use smol_str::SmolStr;
@@ -59,12 +59,10 @@ impl JsonPath {
         }
         Some((value, None))
     }
-}
 
-impl Line for (&Vec<JsonPath>, &Value) {
-    fn text(&self, field: usize) -> Option<Cow<'_, str>> {
-        let (paths, object) = self;
-        let (value, index) = paths[field].find(object)?;
+    /// The text of the field in an object.
+    pub(super) fn text<'v>(&self, object: &'v Value) -> Option<Cow<'v, str>> {
+        let (value, index) = self.find(object)?;
         present(match value {
             Value::String(text) => return element(Cow::Borrowed(text), index),
             Value::Number(number) => Cow::Owned(number.to_string()),

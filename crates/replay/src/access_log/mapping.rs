@@ -2,7 +2,6 @@
 
 use super::address::{address, network};
 use smol_str::SmolStr;
-use std::borrow::Cow;
 
 /// How requests are made from the fields of a log.
 #[derive(Clone, PartialEq, Debug)]
@@ -144,14 +143,13 @@ impl Reading {
         (v4_bits <= 32 && v6_bits <= 128).then_some(Self::Network(v4_bits, v6_bits))
     }
 
-    /// The value. If the text has no address, the text is the error.
-    pub(super) fn value<'t>(self, text: Cow<'t, str>) -> Result<SmolStr, Cow<'t, str>> {
-        let value = match self {
-            Self::Text => Some(SmolStr::from(&*text)),
-            Self::Address => address(&text).map(SmolStr::from),
-            Self::Network(v4_bits, v6_bits) => network(&text, v4_bits, v6_bits).map(SmolStr::from),
-        };
-        value.ok_or(text)
+    /// The value; none if the text has no address.
+    pub(super) fn value(self, text: &str) -> Option<SmolStr> {
+        match self {
+            Self::Text => Some(text.into()),
+            Self::Address => address(text).map(SmolStr::from),
+            Self::Network(v4_bits, v6_bits) => network(text, v4_bits, v6_bits).map(SmolStr::from),
+        }
     }
 }
 

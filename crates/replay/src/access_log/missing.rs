@@ -1,6 +1,6 @@
 //! Fields of a mapping that lines do not have, and the names of the fields that they do have.
 
-use super::mapping::Mapping;
+use super::{element::Texts, mapping::Mapping};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use tidegate_core::rules::nearest_name;
@@ -62,17 +62,14 @@ fn known_text(name: &str, known: &[&str]) -> String {
 }
 
 impl FieldsSeen {
-    pub(super) fn note_line(&mut self, fields: usize) {
+    pub(super) fn note_line(&mut self, texts: &Texts<'_>) {
         self.lines += 1;
-        self.found.resize(fields, 0);
+        self.found.resize(texts.len(), 0);
+        self.found.iter_mut().zip(texts).for_each(|(found, text)| *found += u64::from(text.is_some()));
     }
 
     pub(super) fn note_request(&mut self) {
         self.requests += 1;
-    }
-
-    pub(super) fn note_field(&mut self, field: usize) {
-        self.found[field] += 1;
     }
 
     pub(super) fn note_no_address(&mut self, text: &str) {

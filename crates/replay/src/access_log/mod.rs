@@ -24,7 +24,7 @@ pub(crate) use time::FORMS as TIME_FORMS;
 
 use super::{Event, EventDescriptor, LineContent, LineError, Step, line::ANY_SIZE};
 use csv::CsvFields;
-use element::Line;
+use element::Texts;
 use json::JsonPath;
 use mapping::{MappedEntry, MappedValue};
 use serde_json::Value;
@@ -72,15 +72,18 @@ impl AccessLog {
 
     /// Reads one line, with or without its line feed.
     pub fn parse(&self, line: &[u8], seen: &mut FieldsSeen) -> Result<LineContent, LineError> {
-        match &self.fields {
+        let object: Value;
+        let texts: Texts<'_> = match &self.fields {
             Fields::Json(paths) => {
-                let object: Value = json::parse(line)?;
+                object = json::parse(line)?;
                 seen.note_names(&object);
-                self.request(&(paths, &object), seen)
+                paths.iter().map(|path| path.text(&object)).collect()
             }
-            Fields::Csv(fields) => self.request(&fields.record(line)?, seen),
-            Fields::Text(format) => self.request(&format.line(line)?, seen),
-        }
+            Fields::Csv(fields) => fields.texts(line)?,
+            Fields::Text(format) => format.texts(line)?,
+        };
+        seen.note_line(&texts);
+        self.request(&texts, seen)
     }
 
     /// The mapping.
@@ -88,41 +91,36 @@ impl AccessLog {
         &self.mapping
     }
 
-    fn request(&self, line: &impl Line, seen: &mut FieldsSeen) -> Result<LineContent, LineError> {
+    fn request(&self, texts: &Texts<'_>, seen: &mut FieldsSeen) -> Result<LineContent, LineError> {
         let mapping = &*self.mapping;
+        let text = |field: usize| texts[field].as_deref();
         let required =
-            |field: usize| line.text(field).ok_or_else(|| LineError::Missing(mapping.fields[field].clone()));
-        seen.note_line(mapping.fields.len());
-        let text = required(mapping.time)?;
-        seen.note_field(mapping.time);
-        let by_format = || line.time_format().and_then(|format| time::formatted_time(format, &text));
-        let time = time::log_time(&text).or_else(by_format);
-        let time = time.ok_or_else(|| LineError::AccessTime((&*text).into()))?;
+            |field: usize| text(field).ok_or_else(|| LineError::Missing(mapping.fields[field].clone()));
+        let of_time = required(mapping.time)?;
+        let by_format = || match &self.fields {
+            Fields::Text(format) => time::formatted_time(format.time_format.as_deref()?, of_time),
+            Fields::Json(_) | Fields::Csv(_) => None,
+        };
+        let time = time::log_time(of_time).or_else(by_format);
+        let time = time.ok_or_else(|| LineError::AccessTime(of_time.into()))?;
         let hits = match mapping.hits {
             None => Hits::ONE,
             Some(field) => {
                 let text = required(field)?;
-                seen.note_field(field);
                 let hits = text.parse::<u64>().map_err(|_| LineError::Number {
                     field: mapping.fields[field].clone(),
-                    text: (&*text).into(),
+                    text: text.into(),
                 })?;
                 NonZeroU64::new(hits).map_or(Hits::Peek, Hits::Take)
             }
         };
         seen.note_request();
-        let mut code = Code::Ok;
-        if let Some((field, value)) = &mapping.denied
-            && let Some(text) = line.text(*field)
-        {
-            seen.note_field(*field);
-            code = if *text == **value { Code::OverLimit } else { Code::Ok };
-        }
+        let is_denied = |(field, value): &(usize, SmolStr)| text(*field) == Some(value.as_str());
+        let code = if mapping.denied.as_ref().is_some_and(is_denied) { Code::OverLimit } else { Code::Ok };
         let mut descriptors = Vec::with_capacity(mapping.descriptors.len());
         for entries in &mapping.descriptors {
-            // Reads every entry, even after an absent one, so that a field that no line has is noticed.
-            let entries: Vec<_> = entries.iter().map(|entry| mapped(entry, line, seen)).collect();
-            if let Some(entries) = entries.into_iter().collect::<Option<Vec<_>>>() {
+            let entries = entries.iter().map(|entry| mapped(entry, texts, seen));
+            if let Some(entries) = entries.collect::<Option<Vec<_>>>() {
                 descriptors.push(EventDescriptor { entries, hits, own_limit: None, recorded: None });
             }
         }
@@ -146,15 +144,14 @@ impl AccessLog {
 }
 
 /// The entry, if the line has its field.
-fn mapped(entry: &MappedEntry, line: &impl Line, seen: &mut FieldsSeen) -> Option<(SmolStr, SmolStr)> {
+fn mapped(entry: &MappedEntry, texts: &Texts<'_>, seen: &mut FieldsSeen) -> Option<(SmolStr, SmolStr)> {
     let value = match &entry.value {
         MappedValue::Constant(value) => value.clone(),
         MappedValue::Field(field, reading) => {
-            let text = line.text(*field)?;
-            seen.note_field(*field);
-            reading.value(text).unwrap_or_else(|text| {
-                seen.note_no_address(&text);
-                SmolStr::from(&*text)
+            let text = texts[*field].as_deref()?;
+            reading.value(text).unwrap_or_else(|| {
+                seen.note_no_address(text);
+                text.into()
             })
         }
     };

@@ -10,8 +10,7 @@ pub(crate) const FORMS: &str = "RFC 3339, also with a space before the time or t
 /// A time in any of the [`FORMS`].
 pub(crate) fn log_time(text: &str) -> Option<Timestamp> {
     let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    let mut rest = Rest(text.as_bytes());
-    since_1970(text).or_else(|| rest.iso_8601()).or_else(|| Rest(text.as_bytes()).common_log())
+    since_1970(text).or_else(|| timestamp(text.parse().ok()?)).or_else(|| zoned(text))
 }
 
 /// A time in a `strftime` format. Without a zone it is UTC.
@@ -48,89 +47,31 @@ fn since_1970(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_nanos(nanos))
 }
 
-/// The part of a time that is not read yet.
-struct Rest<'t>(&'t [u8]);
+/// A date and a time of the day, then ` UTC`, an offset or no zone.
+fn zoned(text: &str) -> Option<Timestamp> {
+    // No form is shorter before its fraction.
+    const SECOND_BYTES: usize = 19;
+    let after = text.get(SECOND_BYTES..)?;
+    let fraction =
+        after.find(|one: char| !one.is_ascii_digit() && !matches!(one, '.' | ',')).unwrap_or(after.len());
+    let (local, zone) = text.split_at(SECOND_BYTES + fraction);
+    let zone = zone.trim_ascii_start();
+    let is_utc = ["", "Z", "UTC", "GMT"].iter().any(|utc| zone.eq_ignore_ascii_case(utc));
+    let local = iso_8601(local).or_else(|| common_log(local))?;
+    timestamp(format!("{local}{}", if is_utc { "Z" } else { zone }).parse().ok()?)
+}
 
-impl Rest<'_> {
-    /// `2026-03-01T12:00:00.250Z`, or with a space, slashes, a comma before the fraction, ` UTC`, an offset or no zone.
-    fn iso_8601(&mut self) -> Option<Timestamp> {
-        let year = self.number(4)?;
-        let separator = self.one_of(b"-/")?;
-        let month = self.number(2)?;
-        self.one_of(&[separator])?;
-        let day = self.number(2)?;
-        self.one_of(b"Tt _")?;
-        self.time_of_day(year, month, day)
-    }
+/// `2026-03-01T12:00:00.250`, or with a space, slashes, or a comma before the fraction.
+fn iso_8601(text: &str) -> Option<DateTime> {
+    let separators = [text.as_bytes()[4], text.as_bytes()[7]];
+    let is_date = separators == *b"--" || separators == *b"//";
+    is_date.then(|| text.replace('/', "-").replace('_', "T").parse().ok())?
+}
 
-    /// `01/Mar/2026:12:00:00 +0000`.
-    fn common_log(&mut self) -> Option<Timestamp> {
-        const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
-        let day = self.number(2)?;
-        self.one_of(b"/-")?;
-        let (name, rest) = self.0.split_at_checked(3)?;
-        self.0 = rest;
-        let month = MONTHS.as_chunks::<3>().0.iter().position(|month| month.eq_ignore_ascii_case(name))?;
-        self.one_of(b"/-")?;
-        let year = self.number(4)?;
-        self.one_of(b": ")?;
-        self.time_of_day(year, month as i64 + 1, day)
-    }
-
-    fn time_of_day(&mut self, year: i64, month: i64, day: i64) -> Option<Timestamp> {
-        let hour = self.number(2)?;
-        self.one_of(b":")?;
-        let minute = self.number(2)?;
-        self.one_of(b":")?;
-        // A leap second counts as the second before it.
-        let second = self.number(2)?.min(59);
-        let nanos = if self.one_of(b".,").is_some() { self.fraction()? } else { 0 };
-        let offset = self.offset()?;
-        let date = [month, day, hour, minute, second].map(|number| number as i8);
-        let [month, day, hour, minute, second] = date;
-        let time = DateTime::new(year as i16, month, day, hour, minute, second, nanos).ok()?;
-        timestamp(Offset::from_seconds(offset).ok()?.to_timestamp(time).ok()?)
-    }
-
-    /// Nanoseconds of the digits after a point.
-    fn fraction(&mut self) -> Option<i32> {
-        let digits = self.0.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let (fraction, rest) = self.0.split_at(digits);
-        self.0 = rest;
-        let digits = fraction.iter().chain(std::iter::repeat(&b'0')).take(9);
-        (!fraction.is_empty()).then(|| digits.fold(0, |nanos, digit| nanos * 10 + i32::from(digit - b'0')))
-    }
-
-    /// Seconds east of UTC, at the end of the text.
-    fn offset(&mut self) -> Option<i32> {
-        let zone = self.0.trim_ascii_start();
-        if zone.is_empty() || [&b"Z"[..], b"UTC", b"GMT"].iter().any(|utc| zone.eq_ignore_ascii_case(utc)) {
-            return Some(0);
-        }
-        self.0 = zone;
-        let sign = if self.one_of(b"+-")? == b'-' { -1 } else { 1 };
-        let hours = self.number(2)?;
-        let _ = self.one_of(b":");
-        let minutes = if self.0.is_empty() { 0 } else { self.number(2)? };
-        let seconds = i32::try_from(hours * 3_600 + minutes * 60).ok()?;
-        (self.0.is_empty() && minutes < 60).then_some(sign * seconds)
-    }
-
-    /// A number of exactly `digits` digits.
-    fn number(&mut self, digits: usize) -> Option<i64> {
-        let (number, rest) = self.0.split_at_checked(digits)?;
-        self.0 = rest;
-        let is_number = number.iter().all(u8::is_ascii_digit);
-        is_number.then(|| number.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0')))
-    }
-
-    fn one_of(&mut self, bytes: &[u8]) -> Option<u8> {
-        let (first, rest) = self.0.split_first()?;
-        bytes.contains(first).then(|| {
-            self.0 = rest;
-            *first
-        })
-    }
+/// `01/Mar/2026:12:00:00`.
+fn common_log(text: &str) -> Option<DateTime> {
+    let text = text.replace('-', "/").replace(' ', ":").replace(',', ".");
+    strtime::parse("%d/%b/%Y:%H:%M:%S%.f", text).ok()?.to_datetime().ok()
 }
 
 #[cfg(test)]

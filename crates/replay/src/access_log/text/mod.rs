@@ -10,7 +10,7 @@ mod notation;
 pub use notation::{FormatError, Notation};
 
 use super::{
-    element::{Line, element, places},
+    element::{Texts, element, places},
     mapping::Mapping,
     missing::UnknownField,
 };
@@ -18,7 +18,7 @@ use crate::LineError;
 use field::{Literal, Part, Role, TextField};
 use notation::Piece;
 use smallvec::SmallVec;
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 /// Envoy's format if `text_format` is not set.
 pub const ENVOY_DEFAULT: &str = "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%\" %RESPONSE_CODE% \
@@ -193,7 +193,8 @@ type Values = SmallVec<[(usize, usize); 32]>;
 pub(super) struct BoundFormat {
     format: Arc<TextFormat>,
     places: Vec<((usize, Part), Option<i64>)>,
-    time_format: Option<String>,
+    /// The format of the time, if the log's format has one.
+    pub(super) time_format: Option<String>,
 }
 
 impl BoundFormat {
@@ -205,28 +206,14 @@ impl BoundFormat {
         Ok(Self { format, places, time_format })
     }
 
-    pub(super) fn line<'l>(&'l self, line: &'l [u8]) -> Result<TextLine<'l>, LineError> {
+    pub(super) fn texts<'l>(&self, line: &'l [u8]) -> Result<Texts<'l>, LineError> {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        Ok(TextLine { bound: self, line, values: self.format.values(line)? })
-    }
-}
-
-pub(super) struct TextLine<'l> {
-    bound: &'l BoundFormat,
-    line: &'l [u8],
-    values: Values,
-}
-
-impl Line for TextLine<'_> {
-    fn text(&self, field: usize) -> Option<Cow<'_, str>> {
-        let ((at, part), index) = self.bound.places[field];
-        let (start, end) = self.values[at];
-        let value = part.of(&self.line[start..end])?;
-        element(escapes::text(value, self.bound.format.escapes), index)
-    }
-
-    fn time_format(&self) -> Option<&str> {
-        self.bound.time_format.as_deref()
+        let values = self.format.values(line)?;
+        let text = |((at, part), index): &((usize, Part), Option<i64>)| {
+            let (start, end) = values[*at];
+            element(escapes::text(part.of(&line[start..end])?, self.format.escapes), *index)
+        };
+        Ok(self.places.iter().map(text).collect())
     }
 }
