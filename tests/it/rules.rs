@@ -89,7 +89,9 @@ fn a_rule_with_local_counters_may_count_as_a_shared_store_cannot_but_may_not_que
             "domain: d\ndescriptors:\n  - {{key: k, counters: local, rate_limit: {{unit: day, {limit}}}}}\n"
         );
         let rules = RuleSet::parse(&[Source::file("rules.yaml", text)], &options);
-        rules.map(|rules| rules.domain("d").unwrap().has_local_rules()).map_err(|errors| errors.to_string())
+        rules
+            .map(|rules| rules.domain("d").unwrap().features.local_rules)
+            .map_err(|errors| errors.to_string())
     };
     assert_eq!(load("requests_per_unit: 20000, algorithm: sliding_log"), Ok(true));
     let error = load("requests_per_unit: 1, algorithm: leaky_bucket, max_wait: 1s").unwrap_err();

@@ -153,8 +153,8 @@ impl Demand {
             let first = descriptors.find(|descriptor| domain.overlaid(&descriptor.entries).is_none());
             let Some(&Descriptor { hits, .. }) = first else { return };
             let Self { by_limit, limits: demand, .. } = self;
-            limits.for_request(request.descriptors(), |_, limit, values| {
-                let Some(&at) = by_limit.get(&limit.id) else { return };
+            limits.for_request(request.descriptors(), |conditional, values| {
+                let Some(&at) = by_limit.get(&conditional.limit().id) else { return };
                 let key = values.iter().map(|value| (SmolStr::default(), SmolStr::from(&**value))).collect();
                 demand[at].counters.entry(key).or_default().push(TimedHits { time: now, hits });
             });

@@ -69,7 +69,7 @@ impl Admitted {
         let peek = request(&message.domain, &message.descriptors, Hits::Peek, limits)?;
         let (code, mut statuses) = self.peek_now(&peek).await?;
         let owned = self.control.limiter().ok_or_else(Error::starting)?.pin_owned();
-        if owned.rules().domain(peek.domain()).is_some_and(|domain| domain.has_slots()) {
+        if owned.rules().domain(peek.domain()).is_some_and(|domain| domain.features.tickets) {
             // Without the store, the rest is shown.
             let limits = self.control.service.limits_now(&owned, &peek).await.unwrap_or_default();
             for limit in &limits {

@@ -35,11 +35,11 @@ impl Pinned<'_> {
         let InForce { rules, queued_before, .. }: &InForce = &self.in_force;
         let Some(domain) = rules.domain(request.domain()) else { return Class::NoRules };
         let descriptors = request.descriptors();
-        if domain.is_apart()
+        if domain.features.is_apart
             && let Some(class) = class_apart(domain, descriptors)
         {
             class
-        } else if (*queued_before || domain.may_queue()) && descriptors.iter().any(gives_back) {
+        } else if (*queued_before || domain.features.queues) && descriptors.iter().any(gives_back) {
             Class::GivesBack(domain)
         } else if self.limiter.global_shadow
             || request.is_report()
@@ -58,14 +58,14 @@ impl Pinned<'_> {
 #[cold]
 fn class_apart<'r>(domain: &'r DomainRules, descriptors: &[Descriptor<'_>]) -> Option<Class<'r>> {
     // A domain with local rules takes the fast path: its requests to shared counters are decided here only if there is no store.
-    if domain.is_shared() && !domain.has_local_rules() {
+    if domain.is_shared() && !domain.features.local_rules {
         return Some(Class::Remote(domain));
     }
     if domain.conditional().is_some() {
         return Some(Class::General(domain));
     }
     // Requests that take slots reach the general path by their rules.
-    let releases = domain.has_slots() && descriptors.iter().any(ticket::names_ticket);
+    let releases = domain.features.tickets && descriptors.iter().any(ticket::names_ticket);
     releases.then_some(Class::General(domain))
 }
 

@@ -39,7 +39,7 @@ impl Pinned<'_> {
         let Pinned { in_force, limiter } = self;
         let domain = match self.classify(request) {
             Class::Single(domain) | Class::Multi(domain) | Class::General(domain)
-                if domain.may_wait_for_slots() && !limiter.global_shadow =>
+                if domain.features.waits_for_slots && !limiter.global_shadow =>
             {
                 domain
             }
@@ -109,7 +109,7 @@ pub(super) fn decide_general<'p>(
 ) -> Decision<'p> {
     let Pinned { in_force, limiter } = pinned;
     let (mut plan, mut counters) = (Plan::empty(), SmallVec::new());
-    let named = if domain.has_slots() {
+    let named = if domain.features.tickets {
         fill_named(&mut plan, pinned, domain, request, now)
     } else {
         plan.fill(domain, &in_force.keys, request, now);

@@ -7,7 +7,9 @@
 use super::SharedResets;
 use crate::{
     limit::{Entry, LimitId},
-    rules::{DomainRules, KeyPrefix, RuleEntry, RuleLimit, RuleSet, RuleValue, SharedForm, SharedValue},
+    rules::{
+        DeclaredEntry, DeclaredValues, DomainRules, KeyPrefix, RuleLimit, RuleSet, SharedForm, SharedValue,
+    },
     store::{Fingerprint, Key, Seed},
 };
 use smallvec::SmallVec;
@@ -63,7 +65,7 @@ impl Keys {
         domain: &str,
         is_shared: bool,
         limit: &RuleLimit,
-        way: &[RuleEntry<'_>],
+        way: &[DeclaredEntry<'_>],
     ) -> Option<KeyPrefix> {
         let (mut fingerprint, mut texts) = (self.before_entries(domain, is_shared, limit), 0);
         for entry in way {
@@ -71,11 +73,16 @@ impl Keys {
             let Some(key) = entry.key else { break };
             fingerprint.text(key);
             texts += 1;
-            match entry.value {
-                RuleValue::Exact(value) => fingerprint.text(value),
-                RuleValue::Shared(pattern) => add_form(&mut fingerprint, SharedForm::Pattern, pattern),
-                RuleValue::SharedSet(label) => add_form(&mut fingerprint, SharedForm::Set, label),
-                RuleValue::Any => break,
+            match entry.values {
+                DeclaredValues::Exact(value) => fingerprint.text(value),
+                DeclaredValues::Wildcard { pattern, shares_counter: true } => {
+                    add_form(&mut fingerprint, SharedForm::Pattern, pattern.as_str());
+                }
+                DeclaredValues::Set(set) if set.shares_counter() => {
+                    add_form(&mut fingerprint, SharedForm::Set, set.label());
+                }
+                // Each value has a counter of its own.
+                _ => break,
             }
             texts += 1;
         }

@@ -63,10 +63,10 @@ pub(super) fn leasable<'p>(
         return None;
     }
     let domain = in_force.rules.domain(request.domain()).filter(|domain| domain.is_shared() == is_shared)?;
-    if descriptors.len() > 1 && domain.has_replaces() {
+    if descriptors.len() > 1 && domain.features.replaces {
         return None;
     }
-    if domain.has_slots() && descriptors.iter().any(ticket::names_ticket) {
+    if domain.features.tickets && descriptors.iter().any(ticket::names_ticket) {
         return None;
     }
     if let Some(limits) = domain.conditional() {
@@ -104,8 +104,9 @@ fn conditional_charge<'p>(
     }
     let mut only = None;
     let mut applied = 0;
-    limits.for_request(descriptors, |rule, limit, values| {
+    limits.for_request(descriptors, |conditional, values| {
         applied += 1;
+        let (rule, limit) = (&conditional.rule, conditional.limit());
         let key = in_force.keys.of_values(domain, limit, values);
         let charge = |limit| PlainCharge::new(key, rule, limit, hits.get());
         let charge = |limit| LeasableCharge { charge: charge(limit), is_shared: domain.is_shared() };

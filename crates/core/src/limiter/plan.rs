@@ -221,7 +221,7 @@ impl<'r> Plan<'r> {
         now: Timestamp,
     ) {
         self.add_all(domain, keys, request, false);
-        if domain.has_schedules() {
+        if domain.features.schedules {
             self.has_schedules = true;
             self.apply_schedules(now);
         }
@@ -253,7 +253,7 @@ impl<'r> Plan<'r> {
                 self.add_descriptor(reached, before);
             }
         }
-        if domain.has_replaces() {
+        if domain.features.replaces {
             self.drop_replaced();
         }
         if request.is_report() {
@@ -309,7 +309,7 @@ impl<'r> Plan<'r> {
         request: &Request<'_>,
         behind: bool,
     ) -> Reached<'r> {
-        if domain.has_slots() && ticket::names_ticket(descriptor) {
+        if domain.features.tickets && ticket::names_ticket(descriptor) {
             return Reached::Nothing;
         }
         // A block takes no hits and gives none back: negative hits go to the counters behind it.
@@ -399,7 +399,8 @@ impl<'r> Plan<'r> {
     ) -> Reached<'r> {
         let descriptors = request.descriptors();
         let hits = descriptors[index as usize].hits;
-        limits.for_request(descriptors, |_, limit, values| {
+        limits.for_request(descriptors, |conditional, values| {
+            let limit = conditional.limit();
             let key = keys.of_values(domain, limit, values);
             self.charges.push(Charge::new(key, ChargeLimit::Rule(limit), hits, index));
         });

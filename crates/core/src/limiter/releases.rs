@@ -219,7 +219,7 @@ impl OwnedPinned<'_> {
     /// Makes the releases and renewals of a request to a domain with shared counters, except those that the store has to make.
     pub fn change_named(&self, request: &Request<'_>, now: Timestamp) -> NamedChanges {
         match self.in_force.rules.domain(request.domain()) {
-            Some(domain) if domain.has_slots() => {
+            Some(domain) if domain.features.tickets => {
                 self.limiter.change_named((&self.in_force, domain), request, true, now)
             }
             _ => NamedChanges::default(),

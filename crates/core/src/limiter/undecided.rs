@@ -36,6 +36,6 @@ impl Pinned<'_> {
 
 /// Releases and renewals need no rule.
 fn is_undecided(domain: &DomainRules, descriptor: &Descriptor<'_>) -> bool {
-    let names_ticket = domain.has_slots() && ticket::names_ticket(descriptor);
+    let names_ticket = domain.features.tickets && ticket::names_ticket(descriptor);
     !names_ticket && domain.leaves_undecided(&descriptor.entries)
 }

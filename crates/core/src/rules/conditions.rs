@@ -105,30 +105,14 @@ impl ConditionalLimits {
         self.limits.iter().find(of).map(|found| &found.rule)
     }
 
-    /// Calls `apply` with every limit that applies to a request with these descriptors, in the order of the files.
-    #[inline]
+    /// Calls `apply` with every limit that applies to a request with these descriptors, in the order of the files, and the values of its
+    /// variables.
     pub fn for_request<'r>(
         &'r self,
         descriptors: &[Descriptor<'_>],
-        mut apply: impl FnMut(&'r Rule, &'r RuleLimit, &[Cow<'_, str>]),
-    ) {
-        self.for_each(&Requested(descriptors), |limit, values| apply(&limit.rule, limit.limit(), values));
-    }
-
-    /// The limits that apply to a request with these descriptors.
-    pub(super) fn applied(&self, descriptors: &[Descriptor<'_>]) -> Vec<&ConditionalLimit> {
-        let mut applied = Vec::new();
-        self.for_each(&Requested(descriptors), |limit, _| applied.push(limit));
-        applied
-    }
-
-    fn for_each<'r, 'd>(
-        &'r self,
-        descriptors: &(impl Descriptors<'d> + 'd),
         mut apply: impl FnMut(&'r ConditionalLimit, &[Cow<'_, str>]),
-    ) where
-        'r: 'd,
-    {
+    ) {
+        let descriptors = Requested(descriptors);
         let mut candidates: SmallVec<[u32; 16]> = SmallVec::from_slice(&self.others);
         if !self.by_entry.is_empty() {
             for descriptor in 0..descriptors.len() {
@@ -144,7 +128,7 @@ impl ConditionalLimits {
         }
         for candidate in candidates {
             let limit = &self.limits[candidate as usize];
-            if let Some(values) = limit.values(descriptors) {
+            if let Some(values) = limit.values(&descriptors) {
                 apply(limit, &values);
             }
         }

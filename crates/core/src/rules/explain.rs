@@ -117,7 +117,8 @@ impl DomainRules {
         limits: &'r ConditionalLimits,
         descriptors: &[Descriptor<'_>],
     ) -> Vec<Applied<'r>> {
-        let of_request = limits.applied(descriptors);
+        let mut of_request = Vec::new();
+        limits.for_request(descriptors, |limit, _| of_request.push(limit));
         let of_others =
             if of_request.is_empty() { Outcome::Conditional(Vec::new()) } else { Outcome::WithRequest };
         let mut of_request = Some(Outcome::Conditional(of_request));

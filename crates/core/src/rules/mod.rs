@@ -81,8 +81,8 @@ pub use set::RuleSet;
 pub use source::{Content, Source};
 pub use tidegate_cel::Expression;
 pub use tree::{
-    DeclaredEntry, DeclaredPath, DeclaredValues, DomainRules, Explanation, Found, Matched, Outcome,
-    RuleEntry, RuleValue, Step,
+    DeclaredEntry, DeclaredPath, DeclaredValues, DomainRules, Explanation, Features, Found, Matched, Outcome,
+    Step,
 };
 pub use unknown_days::DayAdvice;
 pub use unlimited::{Advice, NamedRules, nearest_name};

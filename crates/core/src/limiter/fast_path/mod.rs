@@ -31,7 +31,7 @@ const NEAR_COUNTERS: usize = if cfg!(test) { 8 } else { 8 * 1024 };
 #[inline]
 pub(super) fn may_take(descriptors: &[Descriptor<'_>], domain: &DomainRules) -> bool {
     descriptors.len() <= DESCRIPTORS_MAX
-        && (descriptors.len() == 1 || !domain.has_replaces())
+        && (descriptors.len() == 1 || !domain.features.replaces)
         && descriptors.iter().all(|descriptor| plain_hits(descriptor).is_some())
 }
 

@@ -129,7 +129,7 @@ pub(in crate::limiter) fn decide<'p>(
         Caller::Waits(wait_max) => (None, now, now.saturating_add(wait_max)),
         Caller::Again(SlotWait { number, arrived, ends, .. }) => (Some(number), arrived, ends),
     };
-    let is_first = domain.has_slots() && place.is_none();
+    let is_first = domain.features.tickets && place.is_none();
     let named =
         is_first.then(|| pinned.limiter.change_named((&pinned.in_force, domain), request, false, now));
     let mut plan = Plan::new(domain, &pinned.in_force.keys, request, now);

@@ -151,7 +151,7 @@ impl OwnedPinned<'_> {
         let domain = self.in_force.rules.domain(request.domain()).filter(|domain| domain.is_shared())?;
         let plan = Plan::timeless(domain, &self.in_force.keys, request);
         let mut remote = self.planned(domain, plan, request)?;
-        if domain.has_slots() {
+        if domain.features.tickets {
             remote.plan_tickets(now);
         }
         Some(remote)
@@ -172,7 +172,7 @@ impl OwnedPinned<'_> {
         let is_local = |counter: &PlannedCounter| plan.first(counter).limit.is_local;
         let (local, counters): (SmallVec<_>, SmallVec<_>) = counters(&plan).into_iter().partition(is_local);
         // The tickets have been applied already: the rest is decided with them.
-        let names_ticket = domain.has_slots() && request.descriptors().iter().any(ticket::names_ticket);
+        let names_ticket = domain.features.tickets && request.descriptors().iter().any(ticket::names_ticket);
         if counters.is_empty() && !local.is_empty() && !names_ticket {
             return None;
         }
@@ -341,13 +341,13 @@ impl Pinned<'_> {
     pub fn is_remote(&self, request: &Request<'_>) -> bool {
         let rules = &self.in_force.rules;
         let domain = rules.domain(request.domain()).filter(|domain| domain.is_shared());
-        domain.is_some_and(|domain| !domain.has_local_rules() || has_shared_counters(domain, request))
+        domain.is_some_and(|domain| !domain.features.local_rules || has_shared_counters(domain, request))
     }
 }
 
 /// Whether a descriptor of the request has a limit with shared counters, or names a slot or a reservation of such a limit.
 fn has_shared_counters(domain: &DomainRules, request: &Request<'_>) -> bool {
-    if domain.has_slots() && request.descriptors().iter().any(ticket::names_stored_ticket) {
+    if domain.features.tickets && request.descriptors().iter().any(ticket::names_stored_ticket) {
         return true;
     }
     request.descriptors().iter().any(|descriptor| {

@@ -1,7 +1,7 @@
 //! Rule sets: every domain of every document, and the limits by number.
 
 use super::{
-    Block, DomainRules, KeyPrefix, LimitIdentity, LimitName, LimitTable, LoadOptions, Rule, RuleEntry,
+    Block, DeclaredEntry, DomainRules, KeyPrefix, LimitIdentity, LimitName, LimitTable, LoadOptions, Rule,
     RuleError, RuleErrors, RuleLimit, Semantics, Source,
     error::Problems,
     grammar::{self, DeclaredDomain, ExtensionDocuments},
@@ -98,8 +98,8 @@ impl RuleSet {
             domain.set_overlay(|name, is_shared, behind| {
                 Overlay::compile(name, semantics, is_shared, &overlaid, &common_blocks, behind, &mut limits)
             });
-            self.may_queue |= domain.may_queue();
-            self.may_wait_for_slots |= domain.may_wait_for_slots();
+            self.may_queue |= domain.features.queues;
+            self.may_wait_for_slots |= domain.features.waits_for_slots;
             self.may_wait |= domain.may_wait();
         }
         let (mut reserved_at_most, mut greatest) =
@@ -199,14 +199,14 @@ impl RuleSet {
     /// The rules of a domain, if any of them may queue requests. Costs one branch if no rule of any domain does.
     #[inline]
     pub fn queueing_domain(&self, name: &str) -> Option<&DomainRules> {
-        if self.may_queue { self.domain(name).filter(|domain| domain.may_queue()) } else { None }
+        if self.may_queue { self.domain(name).filter(|domain| domain.features.queues) } else { None }
     }
 
     /// The rules of a domain, if any of them may queue requests or have them wait for slots. Costs one branch if no rule of any domain
     /// does.
     #[inline]
     pub fn waiting_domain(&self, name: &str) -> Option<&DomainRules> {
-        let may_wait = |domain: &&DomainRules| domain.may_queue() || domain.may_wait_for_slots();
+        let may_wait = |domain: &&DomainRules| domain.features.queues || domain.features.waits_for_slots;
         if self.may_queue || self.may_wait_for_slots { self.domain(name).filter(may_wait) } else { None }
     }
 
@@ -234,7 +234,7 @@ impl RuleSet {
     /// Stores in each limit what `start` makes of the domain's name, whether it is shared, the limit and the entries leading to it.
     pub fn set_key_prefixes(
         &mut self,
-        mut start: impl FnMut(&str, bool, &RuleLimit, &[RuleEntry<'_>]) -> Option<KeyPrefix>,
+        mut start: impl FnMut(&str, bool, &RuleLimit, &[DeclaredEntry<'_>]) -> Option<KeyPrefix>,
     ) {
         self.domains.iter_mut().for_each(|(_, domain)| domain.set_key_prefixes(&mut start));
     }

@@ -1,23 +1,30 @@
 //! The entries that lead to a rule.
 
-/// An entry that leads to a rule.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RuleEntry<'r> {
+use crate::rules::{Pattern, ValueSet};
+
+/// An entry of a descriptor, as the rules declare it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct DeclaredEntry<'r> {
     /// The key; none if the rule has a wildcard in its place.
     pub key: Option<&'r str>,
-    /// The values that match.
-    pub value: RuleValue<'r>,
+    /// The values.
+    pub values: DeclaredValues<'r>,
 }
 
-/// The values of an entry that match a rule, and which of them share a counter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RuleValue<'r> {
+/// The values of an entry that select a descriptor.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum DeclaredValues<'r> {
+    /// Values that no other descriptor of the key matches.
+    Any,
     /// This value.
     Exact(&'r str),
-    /// All values that match this pattern; they share one counter.
-    Shared(&'r str),
-    /// All values of the set with this label; likewise.
-    SharedSet(&'r str),
-    /// Several; each has a counter of its own.
-    Any,
+    /// Values that the pattern matches.
+    Wildcard {
+        /// The pattern.
+        pattern: &'r Pattern,
+        /// Whether all of them share a counter.
+        shares_counter: bool,
+    },
+    /// Values of the set.
+    Set(&'r ValueSet),
 }

@@ -1,7 +1,7 @@
 //! One level of a domain's rules, and the node that an entry selects in it.
 
 use super::{
-    entry::{RuleEntry, RuleValue},
+    entry::{DeclaredEntry, DeclaredValues},
     matched::Matched,
     node::{KeyWildcard, Level, MixedLevel, Node, SetNode, Siblings, ValueSets, Wildcard, Wildcards},
 };
@@ -153,8 +153,8 @@ impl Level {
 
     pub(super) fn set_key_prefixes<'r>(
         &'r mut self,
-        way: &mut Vec<RuleEntry<'r>>,
-        start: &mut impl FnMut(&RuleLimit, &[RuleEntry<'_>]) -> Option<KeyPrefix>,
+        way: &mut Vec<DeclaredEntry<'r>>,
+        start: &mut impl FnMut(&RuleLimit, &[DeclaredEntry<'_>]) -> Option<KeyPrefix>,
     ) {
         let (one, many) = match self {
             Self::One(key, siblings) => (Some((key.as_str(), siblings)), None),
@@ -163,30 +163,30 @@ impl Level {
             Self::Joined(_) => return,
             Self::Mixed(level) => {
                 for KeyWildcard { node, .. } in &mut level.wildcards {
-                    node.set_key_prefixes(RuleEntry { key: None, value: RuleValue::Any }, way, start);
+                    node.set_key_prefixes(
+                        DeclaredEntry { key: None, values: DeclaredValues::Any },
+                        way,
+                        start,
+                    );
                 }
                 for (key, sets) in level.sets.iter_mut().flat_map(TextMap::iter_mut) {
                     for SetNode { values, node, .. } in &mut sets.nodes {
-                        let value = if values.shares_counter {
-                            RuleValue::SharedSet(&values.label)
-                        } else {
-                            RuleValue::Any
-                        };
-                        node.set_key_prefixes(RuleEntry { key: Some(key), value }, way, start);
+                        let values = DeclaredValues::Set(values);
+                        node.set_key_prefixes(DeclaredEntry { key: Some(key), values }, way, start);
                     }
                 }
                 return level.exact.set_key_prefixes(way, start);
             }
         };
         for (key, Siblings { exact, wildcards, alone }) in one.into_iter().chain(many.into_iter().flatten()) {
-            let exact = exact.iter_mut().map(|(value, node)| (RuleValue::Exact(value), node));
+            let exact = exact.iter_mut().map(|(value, node)| (DeclaredValues::Exact(value), node));
             let wildcards = wildcards.iter_mut().flat_map(|wildcards| &mut wildcards.list);
             let wildcards = wildcards.map(|Wildcard { pattern, shared, node, .. }| {
-                (if *shared { RuleValue::Shared(pattern.as_str()) } else { RuleValue::Any }, node)
+                (DeclaredValues::Wildcard { pattern, shares_counter: *shared }, node)
             });
-            let alone = alone.as_deref_mut().map(|node| (RuleValue::Any, node));
-            for (value, node) in exact.chain(wildcards).chain(alone) {
-                node.set_key_prefixes(RuleEntry { key: Some(key), value }, way, start);
+            let alone = alone.as_deref_mut().map(|node| (DeclaredValues::Any, node));
+            for (values, node) in exact.chain(wildcards).chain(alone) {
+                node.set_key_prefixes(DeclaredEntry { key: Some(key), values }, way, start);
             }
         }
     }
@@ -276,9 +276,9 @@ impl Node {
     /// Sets the key prefixes of the limits here and below. `entry` selects this node, and `way` the nodes above it.
     fn set_key_prefixes<'r>(
         &'r mut self,
-        entry: RuleEntry<'r>,
-        way: &mut Vec<RuleEntry<'r>>,
-        start: &mut impl FnMut(&RuleLimit, &[RuleEntry<'_>]) -> Option<KeyPrefix>,
+        entry: DeclaredEntry<'r>,
+        way: &mut Vec<DeclaredEntry<'r>>,
+        start: &mut impl FnMut(&RuleLimit, &[DeclaredEntry<'_>]) -> Option<KeyPrefix>,
     ) {
         way.push(entry);
         for limit in &mut self.rule.limits {

@@ -20,12 +20,13 @@ mod redactions;
 mod sets;
 mod warnings;
 
-pub use entry::{RuleEntry, RuleValue};
+pub use entry::{DeclaredEntry, DeclaredValues};
 pub(super) use explanation::listed;
 pub use explanation::{Explanation, Outcome, Step};
+pub use features::Features;
 pub use matched::Matched;
 pub(super) use node::Level;
-pub use paths::{DeclaredEntry, DeclaredPath, DeclaredValues};
+pub use paths::DeclaredPath;
 
 use super::{
     ConditionalLimit, ConditionalLimits, KeyPrefix, OwnLimitSettings, Rule, RuleLimit, Semantics,
@@ -41,7 +42,6 @@ use crate::{
     algorithm::NotShareable,
     limit::{Entry, RequestLimit, Window},
 };
-use features::{Features, Kind};
 use redactions::Redactions;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -54,7 +54,8 @@ pub struct DomainRules {
     /// The limits that requests bring along.
     own_limits: OwnLimits,
     is_shared: bool,
-    features: Features,
+    /// What its rules have.
+    pub features: Features,
     redactions: Redactions,
     /// How it is served over RLQS; none if it is not.
     quotas: Option<QuotaSettings>,
@@ -168,29 +169,9 @@ impl DomainRules {
         }
     }
 
-    /// Whether any rule replaces limits of others.
-    pub fn has_replaces(&self) -> bool {
-        self.features.replaces
-    }
-
-    /// Whether any limit has a schedule.
-    pub fn has_schedules(&self) -> bool {
-        self.features.schedules
-    }
-
-    /// Whether any rule may queue requests. A shadow rule never does.
-    pub fn may_queue(&self) -> bool {
-        self.features.queues
-    }
-
     /// Whether the rule of a descriptor with these entries may queue requests.
     pub fn queues(&self, entries: &[Entry<'_>]) -> bool {
         self.features.queues && self.find(entries).is_some_and(|found| found.rule.may_queue())
-    }
-
-    /// Whether requests may wait for slots of any rule.
-    pub fn may_wait_for_slots(&self) -> bool {
-        self.features.waits_for_slots
     }
 
     /// Whether the rule of a descriptor with these entries may have requests wait for slots.
@@ -202,19 +183,6 @@ impl DomainRules {
     #[inline]
     pub fn is_shared(&self) -> bool {
         self.is_shared
-    }
-
-    /// Whether any rule gives tickets: for requests in flight, or for estimates.
-    #[inline]
-    pub fn has_slots(&self) -> bool {
-        self.features.tickets
-    }
-
-    /// Whether the class of a request depends on more than its hits: counters of all rules are shared, requests may release slots, or
-    /// limits apply by conditions.
-    #[inline]
-    pub fn is_apart(&self) -> bool {
-        self.features.is_apart
     }
 
     /// How it is served over RLQS; none if it is not.
@@ -230,12 +198,6 @@ impl DomainRules {
     #[inline]
     pub fn conditional(&self) -> Option<&ConditionalLimits> {
         self.conditional.as_deref()
-    }
-
-    /// Whether each server counts for itself for some rules, although the counters of the domain are in a shared store.
-    #[inline]
-    pub fn has_local_rules(&self) -> bool {
-        self.features.local_rules
     }
 
     /// Whether a limit of the domain counts in a shared store.
@@ -297,7 +259,7 @@ impl DomainRules {
     /// See [`RuleSet::set_key_prefixes`](super::RuleSet::set_key_prefixes).
     pub(super) fn set_key_prefixes(
         &mut self,
-        start: &mut impl FnMut(&str, bool, &RuleLimit, &[RuleEntry<'_>]) -> Option<KeyPrefix>,
+        start: &mut impl FnMut(&str, bool, &RuleLimit, &[DeclaredEntry<'_>]) -> Option<KeyPrefix>,
     ) {
         let (name, is_shared) = (&self.name, self.is_shared);
         self.root.set_key_prefixes(&mut Vec::new(), &mut |limit, way| {
@@ -305,7 +267,7 @@ impl DomainRules {
         });
         for ConditionalLimit { rule, .. } in self.conditional.iter_mut().flat_map(|limits| limits.iter_mut())
         {
-            let path = RuleEntry { key: Some(&rule.info.path), value: RuleValue::Any };
+            let path = DeclaredEntry { key: Some(&rule.info.path), values: DeclaredValues::Any };
             for limit in &mut rule.limits {
                 limit.key_prefix = start(name, is_shared, limit, &[path]);
             }
@@ -342,12 +304,19 @@ impl DomainRules {
     }
 
     fn find_features(&self) -> Features {
-        let kind = Kind {
-            is_shared: self.is_shared,
-            is_conditional: self.conditional.is_some(),
-            requests_reserve: self.own_limits.reserve(),
-        };
-        Features::of(&self.rules_unsorted(), kind)
+        let rules = self.rules_unsorted();
+        let any = |has: fn(&Rule) -> bool| rules.iter().any(|rule| has(rule));
+        let local_rules = self.is_shared && any(Rule::is_local);
+        let tickets = any(|rule| rule.holds_slots() || rule.reserves()) || self.own_limits.reserve();
+        Features {
+            replaces: any(|rule| !rule.replaces.is_empty()),
+            schedules: any(|rule| rule.limits.iter().any(|limit| limit.schedule.is_some())),
+            queues: any(Rule::may_queue),
+            waits_for_slots: any(Rule::waits_for_slots),
+            local_rules,
+            tickets,
+            is_apart: tickets || self.conditional.is_some() || self.is_shared && !local_rules,
+        }
     }
 
     /// Sets the overrides and blocks, which `overlay` compiles for the rules of the domain, and what follows from both.

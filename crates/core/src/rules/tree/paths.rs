@@ -2,9 +2,10 @@
 
 use super::{
     DomainRules,
+    entry::{DeclaredEntry, DeclaredValues},
     node::{Level, Node, SetNode, Siblings, ValueSets},
 };
-use crate::rules::{Pattern, Rule, ValueSet, grammar::DeclaredValue};
+use crate::rules::{Rule, grammar::DeclaredValue};
 
 /// Nodes with the values that select them.
 type Nodes<'r> = Vec<(DeclaredValues<'r>, &'r Node)>;
@@ -16,33 +17,6 @@ pub struct DeclaredPath<'r> {
     pub entries: Vec<DeclaredEntry<'r>>,
     /// Its rule.
     pub rule: &'r Rule,
-}
-
-/// An entry of a descriptor, as the rules declare it.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct DeclaredEntry<'r> {
-    /// The key; none if the rule has a wildcard in its place.
-    pub key: Option<&'r str>,
-    /// The values.
-    pub values: DeclaredValues<'r>,
-}
-
-/// The values of an entry that select a descriptor.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum DeclaredValues<'r> {
-    /// Values that no other descriptor of the key matches.
-    Any,
-    /// This value.
-    Exact(&'r str),
-    /// Values that the pattern matches.
-    Wildcard {
-        /// The pattern.
-        pattern: &'r Pattern,
-        /// Whether all of them share a counter.
-        shares_counter: bool,
-    },
-    /// Values of the set.
-    Set(&'r ValueSet),
 }
 
 impl DomainRules {
