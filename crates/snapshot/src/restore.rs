@@ -22,6 +22,7 @@ use tidegate_core::{
     algorithm::{Algorithm, State},
     limit::{LimitId, Timestamp},
     limiter::Limiter,
+    rules::LimitInfo,
     store::{Counter, Crowded, Seed, Store},
 };
 
@@ -72,33 +73,38 @@ pub(super) fn restore(
         return Ok((limiter, writer, Restored::default()));
     };
     let limiter = build(snapshot.seed.clone());
-    let rules = limiter.rules();
-    let limits: Vec<LimitId> =
-        snapshot.limits.iter().map(|info| rules.limits().register(info.clone())).collect();
-    let algorithms: Vec<Algorithm> = snapshot.limits.iter().map(|info| info.algorithm.clone()).collect();
-    let mut filling = Filling {
-        store: limiter.store(),
-        limits: &limits,
-        algorithms: &algorithms,
-        now,
-        at: snapshot.at,
-        restored: Restored {
-            at: Some(snapshot.at),
-            from_the_future: snapshot.at > now,
-            ..Restored::default()
-        },
-    };
-    snapshot.read_counters(&mut *disk, progress, |counters| filling.fill(counters))?;
-    let mut restored = filling.restored;
+    let (rules, store, at) = (limiter.rules(), limiter.store(), snapshot.at);
+    let limit = |info: &LimitInfo| (rules.limits().register(info.clone()), info.algorithm.clone());
+    let limits: Vec<(LimitId, Algorithm)> = snapshot.limits.iter().map(limit).collect();
+    let mut restored = Restored { at: Some(at), from_the_future: at > now, ..Restored::default() };
+    snapshot.read_counters(&mut *disk, progress, |counters| {
+        for KeptCounter { key, limit, state } in counters {
+            let (limit, algorithm) = &limits[limit as usize];
+            let state = if at > now { taken_now(algorithm, &state, at, now) } else { state };
+            let expires = algorithm.expires(&state);
+            if expires <= now {
+                restored.expired += 1;
+                continue;
+            }
+            if !store.reserve(1) {
+                return Err(RestoreError::Full { counters_max: store.counters_max() });
+            }
+            let counter = Counter::new(state, *limit, expires);
+            let dropped = store.lock(Store::shard_of(key)).insert_foreign(key, counter, now)?;
+            store.release_expired(dropped);
+            restored.counters += 1;
+        }
+        Ok(())
+    })?;
 
-    let generation = continued(&snapshot, &limits, restored);
+    let generation = continued(&snapshot, limits.iter().map(|(limit, _)| *limit), restored);
     // Records after the commit belong to an unfinished pass.
     let is_cut = disk.cut(generation.number, generation.next_record).is_ok();
     disk.close();
     // The records do not match the counters if these were moved to now, or are in other shards than in their pages.
-    let afresh = restored.from_the_future || snapshot.shards != limiter.store().shard_count() || !is_cut;
-    for shard in 0..limiter.store().shard_count() {
-        limiter.store().lock(shard).mark_unchanged();
+    let afresh = restored.from_the_future || snapshot.shards != store.shard_count() || !is_cut;
+    for shard in 0..store.shard_count() {
+        store.lock(shard).mark_unchanged();
     }
     // Dropped bans have changed their pages.
     restored.counters -= limiter.drop_ended_bans() as u64;
@@ -107,7 +113,7 @@ pub(super) fn restore(
 }
 
 /// The generation as of the commit.
-fn continued(snapshot: &Snapshot, limits: &[LimitId], restored: Restored) -> Generation {
+fn continued(snapshot: &Snapshot, limits: impl Iterator<Item = LimitId>, restored: Restored) -> Generation {
     Generation {
         number: snapshot.generation,
         next_record: snapshot.committed + 1,
@@ -117,44 +123,10 @@ fn continued(snapshot: &Snapshot, limits: &[LimitId], restored: Restored) -> Gen
     }
 }
 
-struct Filling<'s> {
-    store: &'s Store,
-    /// Limits by place in the snapshot.
-    limits: &'s [LimitId],
-    algorithms: &'s [Algorithm],
-    now: Timestamp,
-    at: Timestamp,
-    restored: Restored,
-}
-
-impl Filling<'_> {
-    fn fill(&mut self, counters: Vec<KeptCounter>) -> Result<(), RestoreError> {
-        for KeptCounter { key, limit, state } in counters {
-            let algorithm = &self.algorithms[limit as usize];
-            let state = self.as_of_now(algorithm, state);
-            let expires = algorithm.expires(&state);
-            if expires <= self.now {
-                self.restored.expired += 1;
-                continue;
-            }
-            if !self.store.reserve(1) {
-                return Err(RestoreError::Full { counters_max: self.store.counters_max() });
-            }
-            let counter = Counter::new(state, self.limits[limit as usize], expires);
-            let dropped = self.store.lock(Store::shard_of(key)).insert_foreign(key, counter, self.now)?;
-            self.store.release_expired(dropped);
-            self.restored.counters += 1;
-        }
-        Ok(())
-    }
-
-    fn as_of_now(&self, algorithm: &Algorithm, state: State) -> State {
-        if self.at <= self.now {
-            return state;
-        }
-        match algorithm.used(&state, self.at) {
-            0 => State::EMPTY,
-            used => algorithm.add(State::EMPTY, used, self.now),
-        }
+/// The state with the hits that are used at `at`, as if taken now.
+fn taken_now(algorithm: &Algorithm, state: &State, at: Timestamp, now: Timestamp) -> State {
+    match algorithm.used(state, at) {
+        0 => State::EMPTY,
+        used => algorithm.add(State::EMPTY, used, now),
     }
 }

@@ -102,10 +102,11 @@ pub struct Pass {
 
 impl LimitIndex {
     /// An index of limits that are already written, each at its place.
-    pub(super) fn of_written(limits: &[LimitId], records: Vec<u64>) -> Self {
-        let mut book = Self { count: limits.len() as u32, records, ..Self::default() };
-        for (place, &limit) in (0..).zip(limits) {
-            *book.entry(limit) = Some(place);
+    pub(super) fn of_written(limits: impl Iterator<Item = LimitId>, records: Vec<u64>) -> Self {
+        let mut book = Self { records, ..Self::default() };
+        for limit in limits {
+            *book.entry(limit) = Some(book.count);
+            book.count += 1;
         }
         book
     }

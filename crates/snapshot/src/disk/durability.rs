@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-/// Makes the content of a file durable, or the names of the files in a directory. [`sync`], which a test replaces by one that records.
+/// Makes the content of a file durable, or the names of the files in a directory: [`sync`], or in a test a call that is recorded.
 pub(crate) type SyncCall = dyn Fn(&Path) -> io::Result<()> + Send + Sync;
 
 /// The system call.

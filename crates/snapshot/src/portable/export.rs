@@ -3,7 +3,7 @@
 use super::{FORMAT, PortableLine};
 use crate::{Archive, OpenError, Progress, state_bytes};
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::HashMap,
     io::{self, Write},
 };
 use tidegate_core::{
@@ -30,76 +30,76 @@ pub fn export(
     out: &mut impl Write,
     progress: impl FnMut(Progress),
 ) -> Result<u64, ExportError> {
-    let seed = hex(&archive.seed().to_bytes());
-    write(out, &PortableLine::TidegateSnapshot { format: FORMAT, seed, at_nanos: archive.at().as_nanos() })?;
-    for (place, info) in (0..).zip(archive.limits()) {
-        write(out, &PortableLine::Limit { place, limit: info.clone() })?;
-    }
-    let (mut counters, mut bytes) = (0, Vec::new());
+    let mut file = PortableWriter::new(out, archive.seed(), archive.at())?;
+    archive.limits().iter().try_for_each(|info| file.limit(info.clone()).map(drop))?;
     archive.read(progress, |key, limit, state| {
-        counters += 1;
-        write_counter(out, key, limit as u32, state, &mut bytes).map_err(ExportError::from)
+        file.counter(key, limit as u32, state).map_err(ExportError::from)
     })?;
-    write(out, &PortableLine::End { counters })?;
-    out.flush()?;
-    Ok(counters)
+    Ok(file.finish()?)
 }
 
-/// Writes counters in the portable form that are not from a snapshot.
+/// Writes the portable form: of a snapshot, or of counters that are not from a snapshot.
 pub struct PortableWriter<W> {
     out: W,
-    /// The limits written so far, and their places.
-    limits: HashMap<LimitInfo, u32>,
+    /// The places of limits that [`Self::add`] has written.
+    places: HashMap<LimitInfo, u32>,
+    /// Number of limits written so far.
+    limits: u32,
     counters: u64,
+    /// Memory for a state.
+    bytes: Vec<u8>,
 }
 
 impl<W: Write> PortableWriter<W> {
     /// Begins the file.
-    pub fn new(mut out: W, seed: &Seed, at: Timestamp) -> io::Result<Self> {
+    pub fn new(out: W, seed: &Seed, at: Timestamp) -> io::Result<Self> {
+        let mut file = Self { out, places: HashMap::new(), limits: 0, counters: 0, bytes: Vec::new() };
         let seed = hex(&seed.to_bytes());
-        write(&mut out, &PortableLine::TidegateSnapshot { format: FORMAT, seed, at_nanos: at.as_nanos() })?;
-        Ok(Self { out, limits: HashMap::new(), counters: 0 })
+        file.line(&PortableLine::TidegateSnapshot { format: FORMAT, seed, at_nanos: at.as_nanos() })?;
+        Ok(file)
     }
 
     /// Adds a counter, and its limit if that is new.
     pub fn add(&mut self, key: Key, limit: LimitInfo, state: &State) -> io::Result<()> {
-        let next = self.limits.len() as u32;
-        let place = match self.limits.entry(limit) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(new) => {
-                write(&mut self.out, &PortableLine::Limit { place: next, limit: new.key().clone() })?;
-                *new.insert(next)
+        let place = match self.places.get(&limit) {
+            Some(place) => *place,
+            None => {
+                let place = self.limit(limit.clone())?;
+                self.places.insert(limit, place);
+                place
             }
         };
-        write_counter(&mut self.out, key, place, state, &mut Vec::new())?;
+        self.counter(key, place, state)
+    }
+
+    /// Ends the file. Returns the number of counters.
+    pub fn finish(mut self) -> io::Result<u64> {
+        self.line(&PortableLine::End { counters: self.counters })?;
+        self.out.flush()?;
+        Ok(self.counters)
+    }
+
+    /// Writes a limit. Returns its place.
+    fn limit(&mut self, limit: LimitInfo) -> io::Result<u32> {
+        let place = self.limits;
+        self.limits += 1;
+        self.line(&PortableLine::Limit { place, limit })?;
+        Ok(place)
+    }
+
+    fn counter(&mut self, key: Key, limit: u32, state: &State) -> io::Result<()> {
         self.counters += 1;
-        Ok(())
+        self.bytes.clear();
+        state_bytes::write(state, &mut self.bytes);
+        let (high, low) = key.halves();
+        let (key, state) = (format!("{high:016x}{low:016x}"), hex(&self.bytes));
+        self.line(&PortableLine::Counter { key, limit, state })
     }
 
-    /// Ends the file.
-    pub fn finish(mut self) -> io::Result<()> {
-        write(&mut self.out, &PortableLine::End { counters: self.counters })?;
-        self.out.flush()
+    fn line(&mut self, line: &PortableLine) -> io::Result<()> {
+        serde_json::to_writer(&mut self.out, line)?;
+        self.out.write_all(b"\n")
     }
-}
-
-fn write_counter(
-    out: &mut impl Write,
-    key: Key,
-    limit: u32,
-    state: &State,
-    bytes: &mut Vec<u8>,
-) -> io::Result<()> {
-    bytes.clear();
-    state_bytes::write(state, bytes);
-    let (high, low) = key.halves();
-    let key = format!("{high:016x}{low:016x}");
-    write(out, &PortableLine::Counter { key, limit, state: hex(bytes) })
-}
-
-fn write(out: &mut impl Write, line: &PortableLine) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, line)?;
-    out.write_all(b"\n")
 }
 
 fn hex(bytes: &[u8]) -> String {
