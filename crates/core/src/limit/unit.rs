@@ -27,17 +27,22 @@ impl Unit {
     pub const ALL: [Self; 7] =
         [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
 
+    /// The name, and the length in seconds.
+    const fn facts(self) -> (&'static str, u64) {
+        match self {
+            Self::Second => ("second", 1),
+            Self::Minute => ("minute", 60),
+            Self::Hour => ("hour", 3_600),
+            Self::Day => ("day", 86_400),
+            Self::Week => ("week", 7 * 86_400),
+            Self::Month => ("month", 30 * 86_400),
+            Self::Year => ("year", 365 * 86_400),
+        }
+    }
+
     /// The name in rule files, in lower case.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Second => "second",
-            Self::Minute => "minute",
-            Self::Hour => "hour",
-            Self::Day => "day",
-            Self::Week => "week",
-            Self::Month => "month",
-            Self::Year => "year",
-        }
+        self.facts().0
     }
 
     /// The unit of that name, in any case.
@@ -47,15 +52,7 @@ impl Unit {
 
     /// The length in seconds; a month has 30 days and a year 365.
     pub const fn seconds(self) -> u64 {
-        match self {
-            Self::Second => 1,
-            Self::Minute => 60,
-            Self::Hour => 3_600,
-            Self::Day => 86_400,
-            Self::Week => 7 * 86_400,
-            Self::Month => 30 * 86_400,
-            Self::Year => 365 * 86_400,
-        }
+        self.facts().1
     }
 
     /// A window of one unit.
