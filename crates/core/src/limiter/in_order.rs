@@ -13,7 +13,8 @@ use crate::limit::Hits;
 impl<C: Counters> Deciding<'_, '_, C> {
     /// Evaluates the charges of one counter in the order of the request, and sets what remains after each.
     pub(super) fn evaluate_in_order(&mut self, counter: &PlannedCounter) {
-        let mut used = self.used(counter);
+        let algorithm = &self.first(counter).limit.algorithm;
+        let mut used = algorithm.used(&self.shards.state(counter), self.now);
         for &charge in &self.by_key[counter.charges()] {
             let charge = &mut self.charges[charge as usize];
             let limit = u64::from(charge.limit.requests);
@@ -70,9 +71,5 @@ impl<C: Counters> Deciding<'_, '_, C> {
         if !is_any_over {
             self.charges.iter_mut().for_each(|charge| charge.counts = true);
         }
-    }
-
-    fn used(&self, counter: &PlannedCounter) -> u64 {
-        self.first(counter).limit.algorithm.used(&self.shards.state(counter), self.now)
     }
 }

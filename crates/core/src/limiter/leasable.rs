@@ -130,22 +130,22 @@ impl<'r> LeasableCharge<'r> {
 
     /// Algorithm of the limit.
     pub fn algorithm(&self) -> &'r Algorithm {
-        self.charge.algorithm()
+        &self.charge.limit.algorithm
     }
 
     /// Whether a denial has a response of its own.
     pub fn has_on_deny(&self) -> bool {
-        self.charge.has_on_deny()
+        self.charge.rule.info.on_deny.is_some()
     }
 
     /// The limit.
     pub fn limit(&self) -> &'r RuleLimit {
-        self.charge.limit()
+        self.charge.limit
     }
 
     /// Hits.
     pub fn hits(&self) -> u64 {
-        self.charge.hits()
+        self.charge.hits
     }
 }
 

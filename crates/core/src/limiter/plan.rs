@@ -227,14 +227,6 @@ impl<'r> Plan<'r> {
         }
     }
 
-    /// As [`Plan::new`] for a domain with shared counters, whose limits have no schedules.
-    #[inline]
-    pub(super) fn timeless(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>) -> Self {
-        let mut plan = Self::empty();
-        plan.add_all(domain, keys, request, false);
-        plan
-    }
-
     /// As [`Plan::new`], but looks past blocks and overrides that count nothing: the charges whose counters are reset or renewed.
     pub(super) fn of_counters(domain: &'r DomainRules, keys: &Keys, request: &Request<'_>) -> Self {
         let mut plan = Self::empty();

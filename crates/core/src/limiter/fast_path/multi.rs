@@ -66,7 +66,7 @@ pub(in crate::limiter) fn decide<'r>(
             }
             // Another descriptor denies the request.
             (Taken::Admitted(_), _) => {
-                let (algorithm, state) = (charge.algorithm(), StateView::of_words(counter.words));
+                let (algorithm, state) = (&charge.limit.algorithm, StateView::of_words(counter.words));
                 let (remaining, until_full) =
                     (algorithm.remaining(&state, now), algorithm.until_full(&state, now));
                 decision.statuses.push(charge.status(Code::Ok, remaining, Reset::After(until_full)));

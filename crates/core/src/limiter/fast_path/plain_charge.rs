@@ -1,7 +1,6 @@
 //! Hits of a descriptor for the counter of its plain limit.
 
 use crate::{
-    algorithm::Algorithm,
     limit::{BanPhase, Code, Reset, Status},
     rules::{Rule, RuleLimit},
     store::{Key, PlaceIndex, Shard},
@@ -33,23 +32,6 @@ impl<'r> PlainCharge<'r> {
     /// Hits for the counter of the only limit of a rule.
     pub(in crate::limiter) fn new(key: Key, rule: &'r Rule, limit: &'r RuleLimit, hits: u64) -> Self {
         Self { key, rule, limit, hits }
-    }
-
-    /// Whether a denial has a response of its own.
-    pub(in crate::limiter) fn has_on_deny(&self) -> bool {
-        self.rule.info.on_deny.is_some()
-    }
-
-    pub(in crate::limiter) fn algorithm(&self) -> &'r Algorithm {
-        &self.limit.algorithm
-    }
-
-    pub(in crate::limiter) fn limit(&self) -> &'r RuleLimit {
-        self.limit
-    }
-
-    pub(in crate::limiter) fn hits(&self) -> u64 {
-        self.hits
     }
 
     /// Finds its counter, if that has a state of two words and was counted under this limit, or if it does not exist and need not, because

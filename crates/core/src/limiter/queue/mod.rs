@@ -30,7 +30,7 @@ pub use decide::QueueDecision;
 pub(super) use decide::decide_unqueued;
 pub(super) use slot_lines::WantedSlots;
 pub use slot_waits::SlotWait;
-pub(super) use slot_waits::Wanted;
+pub(super) use slot_waits::{Wanted, slot_line};
 pub use store_wait::StoreWait;
 
 use crate::{

@@ -10,12 +10,14 @@
 
 use super::slot_lines::WantedSlots;
 use crate::{
+    algorithm::Queue,
     limit::{Code, Hits, Reset, Timestamp},
     limiter::{
+        compat::Compat,
         counters::Counters,
         deciding::Deciding,
         in_force::{Limiter, Pinned},
-        plan::{Fit, PlannedCounter},
+        plan::{Charge, Fit, PlannedCounter},
         queue::Queues,
         reached::Reached,
     },
@@ -115,14 +117,28 @@ impl Queues {
     }
 }
 
+/// The line in which hits of a counter wait for slots, and their longest wait; none if they are denied at once.
+pub(in crate::limiter) fn slot_line(
+    counter: &PlannedCounter,
+    first: &Charge<'_>,
+    reached: Reached<'_>,
+    compat: Compat,
+) -> Option<(WantedSlots, Duration)> {
+    let Queue { wait_max, hits_max } = first.limit.algorithm.slot_queue()?;
+    let (key, limit, hits) = (counter.key, first.limit.id, counter.hits.taken);
+    let waits = hits > 0 && reached.waits_for_slots(compat);
+    waits.then_some((WantedSlots { key, limit, hits, hits_max: hits_max.into() }, wait_max))
+}
+
 impl<C: Counters> Deciding<'_, '_, C> {
-    /// Whether requests wait for slots of the counter, rather than being denied at once.
-    fn has_line(&self, counter: &PlannedCounter) -> bool {
+    /// See [`slot_line`].
+    fn line(&self, counter: &PlannedCounter) -> Option<(WantedSlots, Duration)> {
         let first = self.first(counter);
-        let reached = self.descriptors[first.descriptor as usize].reached;
-        reached.waits_for_slots(self.compat)
-            && counter.hits.taken > 0
-            && first.limit.algorithm.slot_queue().is_some()
+        slot_line(counter, first, self.descriptors[first.descriptor as usize].reached, self.compat)
+    }
+
+    fn has_line(&self, counter: &PlannedCounter) -> bool {
+        self.line(counter).is_some()
     }
 
     /// Whether the request may wait for slots of a counter.
@@ -146,18 +162,16 @@ impl<C: Counters> Deciding<'_, '_, C> {
         let (mut slots, mut until, mut room) = (SmallVec::new(), ends, Duration::ZERO);
         let mut over: SmallVec<[(&PlannedCounter, Fit); 1]> = SmallVec::new();
         for counter in self.counters {
-            let first = self.first(counter);
-            let (fit, taken) = (self.fit_of(counter), counter.hits.taken);
-            let Some(queue) = first.limit.algorithm.slot_queue() else { continue };
-            if fit == Fit::Admitted || !self.has_line(counter) {
+            let fit = self.fit_of(counter);
+            let Some((line, wait_max)) = self.line(counter).filter(|_| fit != Fit::Admitted) else {
                 continue;
-            }
-            let bound = first.limit.algorithm.until_admits(&self.shards.state(counter), taken, self.now);
+            };
+            let algorithm = &self.first(counter).limit.algorithm;
+            let bound = algorithm.until_admits(&self.shards.state(counter), line.hits, self.now);
             let Reset::After(bound) = bound else { return None };
             room = room.max(bound);
-            until = until.min(arrived.saturating_add(queue.wait_max));
-            let (key, limit, hits_max) = (counter.key, first.limit.id, queue.hits_max.into());
-            slots.push(WantedSlots { key, limit, hits: taken, hits_max });
+            until = until.min(arrived.saturating_add(wait_max));
+            slots.push(line);
             over.push((counter, fit));
         }
         if slots.is_empty() || until <= self.now {

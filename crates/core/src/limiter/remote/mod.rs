@@ -149,7 +149,7 @@ impl OwnedPinned<'_> {
     /// The request as the store is to decide it, received at `now`; none if all of its counters are local.
     pub fn remote(&self, request: &Request<'_>, now: Timestamp) -> Option<RemoteRequest<'_>> {
         let domain = self.in_force.rules.domain(request.domain()).filter(|domain| domain.is_shared())?;
-        let plan = Plan::timeless(domain, &self.in_force.keys, request);
+        let plan = Plan::new(domain, &self.in_force.keys, request, now);
         let mut remote = self.planned(domain, plan, request)?;
         if domain.features.tickets {
             remote.plan_tickets(now);

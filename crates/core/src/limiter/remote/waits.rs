@@ -5,14 +5,13 @@
 
 use super::RemoteRequest;
 use crate::{
-    algorithm::Queue,
     limit::{Code, Hits, Timestamp},
     limiter::{
         counters::Counters,
         deciding::Deciding,
         in_force::Limiter,
         plan::{Charge, PlannedCounter},
-        queue::{SlotWait, StoreWait, Wanted, WantedSlots},
+        queue::{SlotWait, StoreWait, Wanted, WantedSlots, slot_line},
     },
 };
 use std::time::Duration;
@@ -31,11 +30,7 @@ impl RemoteRequest<'_> {
         let line = |counter: &PlannedCounter| {
             let first = self.plan.first(counter);
             let reached = self.plan.descriptors[first.descriptor as usize].reached;
-            let queue = first.limit.algorithm.slot_queue();
-            let waits = counter.hits.taken > 0 && reached.waits_for_slots(self.owned.limiter.compat);
-            let Queue { wait_max, hits_max } = queue.filter(|_| waits)?;
-            let (key, limit, hits) = (counter.key, first.limit.id, counter.hits.taken);
-            Some((WantedSlots { key, limit, hits, hits_max: hits_max.into() }, wait_max))
+            slot_line(counter, first, reached, self.owned.limiter.compat)
         };
         self.counters.iter().filter_map(line)
     }

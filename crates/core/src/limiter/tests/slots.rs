@@ -6,7 +6,6 @@ use crate::{
     store::Key,
 };
 use proptest::prelude::*;
-use smallvec::SmallVec;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 const RULES: &str = "
