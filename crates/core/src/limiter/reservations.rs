@@ -102,7 +102,11 @@ mod tests {
         assert_eq!(open.total, 1);
         open.renew(at(1_000_001), at(1_000_900));
         open.advance(at(1_000_260));
-        assert_eq!((open.total, open.by_minute.iter().sum::<u32>()), (0, 0), "a reservation that was not counted");
+        assert_eq!(
+            (open.total, open.by_minute.iter().sum::<u32>()),
+            (0, 0),
+            "a reservation that was not counted"
+        );
     }
 
     #[test]

@@ -26,9 +26,17 @@ const INLINE: usize = 8;
 /// Bits for the nodes of a set without allocation, as words.
 const INLINE_WORDS: usize = 8;
 
-/// Finds which of many patterns match a text. A few patterns have no set.
+/// Finds which of some patterns, each with its number, match a text.
 #[derive(Clone, Debug)]
-pub(super) struct PatternSet {
+pub(super) enum PatternSet {
+    /// Matched one after another, in ascending order of their numbers.
+    Few(Box<[(u32, Pattern)]>),
+    Many(Box<ManyPatterns>),
+}
+
+/// Patterns that are matched at once.
+#[derive(Clone, Debug)]
+pub(super) struct ManyPatterns {
     automaton: AhoCorasick,
     /// The node to which a literal of the automaton leads from another node.
     steps: HashMap<(Node, u32, Place), Node, FixedState>,
@@ -63,9 +71,55 @@ enum Place {
 }
 
 impl PatternSet {
-    /// The set of these patterns, each with its number; none if they are so few that each is better matched by itself.
-    pub(super) fn new<'p>(patterns: impl Iterator<Item = (u32, &'p Pattern)> + Clone) -> Option<Box<Self>> {
-        patterns.clone().nth(FEW_MAX)?;
+    /// The set of these patterns, each with its number, in ascending order of the numbers.
+    pub(super) fn new<'p>(patterns: impl Iterator<Item = (u32, &'p Pattern)> + Clone) -> Self {
+        match patterns.clone().nth(FEW_MAX) {
+            None => Self::Few(patterns.map(|(number, pattern)| (number, pattern.clone())).collect()),
+            Some(_) => Self::Many(Box::new(ManyPatterns::new(patterns))),
+        }
+    }
+
+    /// Whether a pattern matches the text.
+    pub(super) fn matches_one(&self, text: &str) -> bool {
+        self.matching(text, |_| ControlFlow::Break(())).is_break()
+    }
+
+    /// The lowest number of the patterns that match the text.
+    #[inline]
+    pub(super) fn first(&self, text: &str) -> Option<u32> {
+        match self {
+            Self::Few(few) => {
+                few.iter().find(|(_, pattern)| pattern.matches(text)).map(|(number, _)| *number)
+            }
+            Self::Many(many) => many.first(text),
+        }
+    }
+
+    /// The numbers of all patterns that match the text, ascending.
+    pub(super) fn all(&self, text: &str) -> SmallVec<[u32; INLINE]> {
+        let mut all = SmallVec::new();
+        let _ = self.matching(text, |number| {
+            all.push(number);
+            ControlFlow::Continue(())
+        });
+        all.sort_unstable();
+        all
+    }
+
+    /// Calls `each` with the number of each pattern that matches the text, once and in no order, until it breaks.
+    fn matching(&self, text: &str, mut each: impl FnMut(u32) -> ControlFlow<()>) -> ControlFlow<()> {
+        match self {
+            Self::Few(few) => few
+                .iter()
+                .filter(|(_, pattern)| pattern.matches(text))
+                .try_for_each(|(number, _)| each(*number)),
+            Self::Many(many) => many.matching(text, each),
+        }
+    }
+}
+
+impl ManyPatterns {
+    fn new<'p>(patterns: impl Iterator<Item = (u32, &'p Pattern)>) -> Self {
         let mut literals: HashMap<&str, u32, FixedState> = HashMap::default();
         let (mut steps, mut nodes) = (HashMap::default(), vec![NodeOfSet::default()]);
         let mut steps_of: Vec<StepsOf> = Vec::new();
@@ -95,7 +149,7 @@ impl PatternSet {
         let automaton = AhoCorasick::builder().kind(Some(kind)).build(texts);
         let automaton =
             automaton.expect("the literals of 2 GiB of rules at most are fewer than an automaton may have");
-        Some(Box::new(Self { automaton, steps, steps_of: steps_of.into(), nodes: nodes.into() }))
+        Self { automaton, steps, steps_of: steps_of.into(), nodes: nodes.into() }
     }
 
     /// Calls `each` with the number of each pattern that matches the text, once and in no order, until it breaks.
@@ -161,30 +215,14 @@ impl PatternSet {
         self.steps_of[literal].len() <= walk.open.len()
     }
 
-    /// Whether a pattern matches the text.
-    pub(super) fn matches_one(&self, text: &str) -> bool {
-        self.matching(text, |_| ControlFlow::Break(())).is_break()
-    }
-
     /// The lowest number of the patterns that match the text.
-    pub(super) fn first(&self, text: &str) -> Option<u32> {
+    fn first(&self, text: &str) -> Option<u32> {
         let mut first = None;
         let _ = self.matching(text, |number| {
             first = Some(first.map_or(number, |first: u32| first.min(number)));
             if first == Some(0) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         first
-    }
-
-    /// The numbers of all patterns that match the text, ascending.
-    pub(super) fn all(&self, text: &str) -> SmallVec<[u32; INLINE]> {
-        let mut all = SmallVec::new();
-        let _ = self.matching(text, |number| {
-            all.push(number);
-            ControlFlow::Continue(())
-        });
-        all.sort_unstable();
-        all
     }
 }
 
@@ -205,14 +243,14 @@ struct Open {
 }
 
 impl Walk {
-    fn new(set: &PatternSet) -> Self {
+    fn new(set: &ManyPatterns) -> Self {
         let reached = SmallVec::from_elem(0, set.nodes.len().div_ceil(64));
         let mut walk = Self { reached, open: SmallVec::new() };
         walk.reach(set, (ROOT, 0));
         walk
     }
 
-    fn reach(&mut self, set: &PatternSet, (node, end): (Node, usize)) {
+    fn reach(&mut self, set: &ManyPatterns, (node, end): (Node, usize)) {
         self.reached[node as usize / 64] |= 1 << (node % 64);
         let steps = set.nodes[node as usize].steps;
         if steps > 0 {
@@ -231,7 +269,7 @@ impl Walk {
     }
 
     /// Takes a step to a node, at which its literal ends.
-    fn take(&mut self, set: &PatternSet, from: Node, next: (Node, usize)) {
+    fn take(&mut self, set: &ManyPatterns, from: Node, next: (Node, usize)) {
         if let Some(index) = self.open.iter().position(|open| open.node == from) {
             self.open[index].steps -= 1;
             if self.open[index].steps == 0 {
@@ -255,14 +293,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn set(patterns: &[Pattern]) -> PatternSet {
-        *PatternSet::new((0..).zip(patterns)).expect("more than a few")
+        PatternSet::new((0..).zip(patterns))
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(8 * ProptestConfig::default().cases))]
         #[test]
         fn a_set_matches_what_each_of_its_patterns_matches(
-            texts in prop::collection::vec("[ab]{0,3}\\*[ab*é]{0,6}", FEW_MAX + 1..20), value in "[abé]{0,12}",
+            texts in prop::collection::vec("[ab]{0,3}\\*[ab*é]{0,6}", 1..20), value in "[abé]{0,12}",
         ) {
             let patterns: Vec<Pattern> = texts.iter().filter_map(|text| Pattern::new(text)).collect();
             let set = set(&patterns);
@@ -275,7 +313,7 @@ mod tests {
     }
 
     /// Steps and nodes that were looked at for a text, and occurrences of literals in it.
-    fn looked_at(set: &PatternSet, text: &str) -> (usize, usize) {
+    fn looked_at(set: &ManyPatterns, text: &str) -> (usize, usize) {
         let mut walk = Walk::new(set);
         let (mut looked_at, mut occurrences) = (0, 0);
         for found in set.automaton.find_overlapping_iter(text) {
@@ -305,7 +343,8 @@ mod tests {
             (&two, "y".repeat(8_000)),
             (&two, begun.repeat(26)),
         ] {
-            let (looked_at, occurrences) = looked_at(&set(patterns), &text);
+            let many = ManyPatterns::new((0..).zip(patterns));
+            let (looked_at, occurrences) = looked_at(&many, &text);
             assert!(
                 looked_at <= 2 * occurrences + 200,
                 "{looked_at} for {occurrences} occurrences: {text:.20}…"
@@ -316,7 +355,7 @@ mod tests {
     #[test]
     fn few_patterns_have_no_automaton() {
         let patterns = ["a*", "b*", "c*", "d*", "e*"].map(|text| Pattern::new(text).unwrap());
-        assert!(PatternSet::new((0..).zip(&patterns[..FEW_MAX])).is_none());
-        assert!(PatternSet::new((0..).zip(&patterns)).is_some());
+        assert!(matches!(set(&patterns[..FEW_MAX]), PatternSet::Few(_)));
+        assert!(matches!(set(&patterns), PatternSet::Many(_)));
     }
 }

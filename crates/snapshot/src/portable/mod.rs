@@ -92,7 +92,10 @@ mod tests {
             .collect();
         let refused =
             import_text(&format!("{before}{counters}{{\"counter\"{rest}")).1.expect_err("too many agree");
-        assert_eq!(refused.to_string(), "line 59: too many keys end in the same bits; they were not made under a secret");
+        assert_eq!(
+            refused.to_string(),
+            "line 59: too many keys end in the same bits; they were not made under a secret"
+        );
     }
 
     #[test]

@@ -19,12 +19,10 @@ pub(in crate::rules) struct Blocks {
 }
 
 /// The blocks of one key.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct KeyBlocks {
     values: TextMap<()>,
-    patterns: Box<[Pattern]>,
-    /// The patterns, to be matched at once; none if they are few.
-    pattern_set: Option<Box<PatternSet>>,
+    patterns: PatternSet,
     networks: NetworkMap,
 }
 
@@ -62,10 +60,7 @@ impl Blocks {
 impl KeyBlocks {
     fn matches(&self, value: &str) -> bool {
         self.values.get(value).is_some()
-            || match &self.pattern_set {
-                None => self.patterns.iter().any(|pattern| pattern.matches(value)),
-                Some(set) => set.matches_one(value),
-            }
+            || self.patterns.matches_one(value)
             || (!self.networks.is_empty()
                 && value.parse::<IpAddr>().is_ok_and(|address| self.networks.get(address).is_some()))
     }
@@ -84,10 +79,10 @@ fn by_key(blocks: &[Block]) -> TextMap<KeyBlocks> {
         }
     }
     let of_key = |(key, (values, patterns, networks)): (&str, Values)| {
-        let pattern_set = PatternSet::new((0..).zip(&patterns));
+        let patterns = PatternSet::new((0..).zip(&patterns));
         let (values, networks) =
             (values.into_iter().collect(), NetworkMap::new(networks.into_iter().zip(0..)));
-        (key.into(), KeyBlocks { values, patterns: patterns.into(), pattern_set, networks })
+        (key.into(), KeyBlocks { values, patterns, networks })
     };
     by_key.into_iter().map(of_key).collect()
 }

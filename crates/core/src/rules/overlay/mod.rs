@@ -51,17 +51,9 @@ pub(super) struct Overlay {
     /// Overrides without wildcards, by the hash of their entries.
     exact: HashMap<u64, SmallVec<[u32; 1]>, FixedState>,
     /// Overrides with wildcards, by the position and the key of one of these.
-    by_wildcard: Box<[TextMap<SelectedByWildcard>]>,
+    by_wildcard: Box<[TextMap<PatternSet>]>,
     /// By id.
     overrides: Box<[Overlaid]>,
-}
-
-/// Overrides with a wildcard for the same key, by index.
-#[derive(Clone, Debug, Default)]
-struct SelectedByWildcard {
-    overrides: Vec<u32>,
-    /// Their wildcards; none if they are few.
-    set: Option<Box<PatternSet>>,
 }
 
 #[derive(Clone, Debug)]
@@ -166,11 +158,7 @@ impl Overlay {
         let exact = exact.and_then(|candidates| candidates.iter().copied().find(matches));
         let with_wildcards = || {
             let selected = self.by_wildcard.iter().zip(entries).filter_map(|(by_key, entry)| {
-                let SelectedByWildcard { overrides, set } = by_key.get(entry.key)?;
-                match set {
-                    None => overrides.iter().copied().find(matches),
-                    Some(set) => set.all(entry.value).into_iter().find(matches),
-                }
+                by_key.get(entry.key)?.all(entry.value).into_iter().find(matches)
             });
             selected.min()
         };
@@ -222,7 +210,7 @@ impl Overlaid {
 type ByKey<'o> = HashMap<SmolStr, Vec<(u32, &'o Pattern)>, FixedState>;
 
 /// Overrides with wildcards, by the position and the key of their longest wildcard.
-fn by_wildcard(overrides: &[Overlaid]) -> Box<[TextMap<SelectedByWildcard>]> {
+fn by_wildcard(overrides: &[Overlaid]) -> Box<[TextMap<PatternSet>]> {
     let mut by_position: Vec<ByKey<'_>> = Vec::new();
     for (index, overlaid) in (0..).zip(overrides) {
         let wildcards =
@@ -237,11 +225,9 @@ fn by_wildcard(overrides: &[Overlaid]) -> Box<[TextMap<SelectedByWildcard>]> {
         }
         by_position[position].entry(key.clone()).or_default().push((index, pattern));
     }
-    let selected = |(key, overrides): (SmolStr, Vec<(u32, &Pattern)>)| {
-        let set = PatternSet::new(overrides.iter().copied());
-        (key, SelectedByWildcard { overrides: overrides.into_iter().map(|(index, _)| index).collect(), set })
-    };
-    by_position.into_iter().map(|by_key| by_key.into_iter().map(selected).collect()).collect()
+    let set =
+        |(key, overrides): (SmolStr, Vec<(u32, &Pattern)>)| (key, PatternSet::new(overrides.into_iter()));
+    by_position.into_iter().map(|by_key| by_key.into_iter().map(set).collect()).collect()
 }
 
 /// The hash of entries without wildcards.

@@ -50,8 +50,7 @@ impl JoinedLevel {
             nodes.push(JoinedNode { pattern: Pattern::new(&text), text, shares_counter, node });
         }
         let wildcards = (0..).zip(&nodes).filter_map(|(index, node)| Some((index, node.pattern.as_ref()?)));
-        let patterns = PatternSet::new(wildcards.clone());
-        let wildcards = wildcards.map(|(index, _)| index).collect();
+        let patterns = PatternSet::new(wildcards);
         let sets = sets.into_iter().map(|(key, of_key)| {
             let exact = |value: &str| {
                 let index = by_text.get(&*format!("{key}_{value}"))?;
@@ -61,7 +60,7 @@ impl JoinedLevel {
             (key, sets)
         });
         let sets = sets.collect();
-        Self { wildcards, patterns, by_text: by_text.into_iter().collect(), nodes: nodes.into(), sets }
+        Self { patterns, by_text: by_text.into_iter().collect(), nodes: nodes.into(), sets }
     }
 
     /// The node that the entry selects: by key and value; else by a list or a network; else the first wildcard of the file that matches
@@ -78,22 +77,14 @@ impl JoinedLevel {
         if let Some(listed) = sets.and_then(|sets| sets.listed(entry.value)) {
             return Some(listed);
         }
-        if let Some(JoinedNode { shares_counter, pattern: Some(pattern), node, .. }) = self.wildcard(joined) {
+        let wildcard = self.patterns.first(joined).map(|index| &self.nodes[index as usize]);
+        if let Some(JoinedNode { shares_counter, pattern: Some(pattern), node, .. }) = wildcard {
             return Some((Matched::Wildcard { pattern, shared: *shares_counter }, node));
         }
         let any_case = || Some(sets?.wildcard(entry.value)?.matched());
         let regex = || sets?.regex(entry.value);
         let alone = || Some((Matched::KeyAlone, self.get(entry.key)?));
         any_case().or_else(regex).or_else(alone)
-    }
-
-    /// The first node with a wildcard that matches the joined text.
-    fn wildcard(&self, joined: &str) -> Option<&JoinedNode> {
-        if let Some(patterns) = &self.patterns {
-            return patterns.first(joined).map(|index| &self.nodes[index as usize]);
-        }
-        let mut wildcards = self.wildcards.iter().map(|&index| &self.nodes[index as usize]);
-        wildcards.find(|node| node.pattern.as_ref().is_some_and(|pattern| pattern.matches(joined)))
     }
 
     /// The node with exactly this text.

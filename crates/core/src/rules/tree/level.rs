@@ -236,23 +236,18 @@ impl MixedLevel {
 
     /// The first node with a wildcard key that matches the entry, of those whose place is before `before`.
     fn by_key(&self, entry: &Entry<'_>, before: u32) -> Option<&KeyWildcard> {
-        let is_before = |wildcard: &&KeyWildcard| wildcard.order < before;
-        let Some(keys) = &self.keys else {
-            let matches = |wildcard: &&KeyWildcard| {
-                wildcard.key.matches(entry.key) && wildcard.value.matches(entry.value)
-            };
-            return self.wildcards.iter().take_while(is_before).find(matches);
-        };
         let mut matching_values = None;
-        let mut matches = |index: u32, wildcard: &KeyWildcard| match (&self.values, &wildcard.value) {
-            (Some(values), DeclaredValue::Wildcard { .. }) => {
-                matching_values.get_or_insert_with(|| values.all(entry.value)).binary_search(&index).is_ok()
-            }
-            (_, value) => value.matches(entry.value),
+        let mut matches = |index: u32, wildcard: &KeyWildcard| match &wildcard.value {
+            DeclaredValue::Wildcard { .. } => matching_values
+                .get_or_insert_with(|| self.values.all(entry.value))
+                .binary_search(&index)
+                .is_ok(),
+            value => value.matches(entry.value),
         };
-        let by_key = keys.all(entry.key).into_iter().map(|index| (index, &self.wildcards[index as usize]));
-        let mut before = by_key.take_while(|(_, wildcard)| is_before(wildcard));
-        before.find(|(index, wildcard)| matches(*index, wildcard)).map(|(_, wildcard)| wildcard)
+        let by_key =
+            self.keys.all(entry.key).into_iter().map(|index| (index, &self.wildcards[index as usize]));
+        let mut first = by_key.take_while(|(_, wildcard)| wildcard.order < before);
+        first.find(|(index, wildcard)| matches(*index, wildcard)).map(|(_, wildcard)| wildcard)
     }
 }
 
@@ -321,10 +316,7 @@ impl Siblings {
     #[inline]
     fn wildcard(&self, value: &str) -> Option<&Wildcard> {
         let Wildcards { list, set } = &**self.wildcards.as_ref()?;
-        match set {
-            None => list.iter().find(|wildcard| wildcard.pattern.matches(value)),
-            Some(set) => set.first(value).map(|index| &list[index as usize]),
-        }
+        set.first(value).map(|index| &list[index as usize])
     }
 
     /// The wildcards in their order.

@@ -25,10 +25,10 @@ pub(in crate::rules) struct MixedLevel {
     pub(super) exact: Level,
     /// In the order of wildcards.
     pub(super) wildcards: Box<[KeyWildcard]>,
-    /// The keys of these; none if they are few.
-    pub(super) keys: Option<Box<PatternSet>>,
-    /// Their values that are patterns; likewise.
-    pub(super) values: Option<Box<PatternSet>>,
+    /// The keys of these.
+    pub(super) keys: PatternSet,
+    /// Their values that are patterns.
+    pub(super) values: PatternSet,
     /// The nodes whose values are sets, by key; none if there are none.
     pub(super) sets: Option<TextMap<ValueSets>>,
 }
@@ -57,8 +57,8 @@ pub(in crate::rules) struct Siblings {
 pub(super) struct Wildcards {
     /// In the order of wildcards.
     pub(super) list: Box<[Wildcard]>,
-    /// Their patterns; none if they are few.
-    pub(super) set: Option<Box<PatternSet>>,
+    /// Their patterns.
+    pub(super) set: PatternSet,
 }
 
 #[derive(Clone, Debug)]
@@ -86,10 +86,8 @@ pub(in crate::rules) struct JoinedLevel {
     pub(super) nodes: Box<[JoinedNode]>,
     /// Every node by its text, wildcards too: the index in `nodes`.
     pub(super) by_text: TextMap<u32>,
-    /// The nodes with a wildcard, in the order of the file.
-    pub(super) wildcards: Box<[u32]>,
-    /// Their patterns, by index in `nodes`; none if they are few.
-    pub(super) patterns: Option<Box<PatternSet>>,
+    /// The patterns of nodes with a wildcard, by index in `nodes`.
+    pub(super) patterns: PatternSet,
     /// The nodes whose values are sets, which the reference server lacks: by key.
     pub(super) sets: TextMap<ValueSets>,
 }
@@ -124,8 +122,8 @@ pub(super) struct ValueSets {
     pub(super) by_address: NetworkMap,
     /// In their order.
     pub(super) wildcards: Box<[u32]>,
-    /// Their patterns; none if they are few.
-    pub(super) wildcard_set: Option<Box<PatternSet>>,
+    /// Their patterns.
+    pub(super) wildcard_set: PatternSet,
     pub(super) regexes: Box<[u32]>,
     pub(super) automaton: Option<Regexes>,
 }

@@ -114,14 +114,8 @@ impl ValueSets {
         if self.wildcards.is_empty() {
             return None;
         }
-        let value = folded(value);
-        let index = match &self.wildcard_set {
-            Some(set) => self.wildcards[set.first(&value)? as usize],
-            None => *self.wildcards.iter().find(|index| {
-                self.nodes[**index as usize].wildcard().is_some_and(|pattern| pattern.matches(&value))
-            })?,
-        };
-        Some(&self.nodes[index as usize])
+        let first = self.wildcard_set.first(&folded(value))?;
+        Some(&self.nodes[self.wildcards[first as usize] as usize])
     }
 
     /// The node of the first regular expression that matches the value.
