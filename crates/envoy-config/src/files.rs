@@ -11,7 +11,8 @@ impl Files {
         let mut files = Vec::new();
         for source in sources {
             let all = documents(&source)?;
-            let inner: Vec<Source> = all.iter().flat_map(|document| held(&source, document.root())).collect();
+            let of_maps = |document: &Document| config_map_files(&source, document.root());
+            let inner: Vec<Source> = all.iter().flat_map(of_maps).collect();
             files.push((source, all));
             // An entry of a ConfigMap may be anything, such as a script.
             let read = |source: Source| documents(&source).ok().map(|all| (source, all));
@@ -24,11 +25,4 @@ impl Files {
     pub(crate) fn documents(&self) -> impl Iterator<Item = (&Source, Located<'_>)> {
         self.0.iter().flat_map(|(source, all)| all.iter().map(move |document| (source, document.root())))
     }
-}
-
-/// The files of a ConfigMap, or of the ConfigMaps in a Kubernetes list.
-fn held(source: &Source, document: Located<'_>) -> Vec<Source> {
-    let items = document.get("items").into_iter().flat_map(Located::items);
-    let all = std::iter::once(document).chain(items);
-    all.filter_map(|value| config_map_files(source, value)).flatten().collect()
 }

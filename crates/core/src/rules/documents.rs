@@ -5,7 +5,7 @@ use super::{
     error::{Position, Problems},
     yaml::{Located, Node, Report, parse_all},
 };
-use std::rc::Rc;
+use std::{iter, rc::Rc};
 
 /// One document of a file.
 pub struct Document(Rc<Node>);
@@ -24,13 +24,13 @@ pub fn documents(source: &Source) -> Result<Vec<Document>, RuleErrors> {
     problems.or(roots.into_iter().map(Document).collect())
 }
 
-/// The files that a ConfigMap of Kubernetes holds; none if the value is no ConfigMap. Places in them are those in the source. The file of
+/// The files that a ConfigMap of Kubernetes holds, or those of a list with ConfigMaps. Places in them are those in the source. The file of
 /// a text that is quoted or folded has places of its own, and is named `SOURCE[ENTRY]`.
-pub fn config_map_files(source: &Source, value: Located<'_>) -> Option<Vec<Source>> {
-    if value.get("kind")?.text()? != "ConfigMap" {
-        return None;
-    }
-    let entries = value.get("data").into_iter().flat_map(Located::pairs);
+pub fn config_map_files(source: &Source, document: Located<'_>) -> Vec<Source> {
+    let items = document.get("items").into_iter().flat_map(Located::items);
+    let is_map = |value: &Located<'_>| value.get("kind").and_then(Located::text) == Some("ConfigMap");
+    let maps = iter::once(document).chain(items).filter(is_map);
+    let entries = maps.filter_map(|map| map.get("data")).flat_map(Located::pairs);
     let file = |(name, _, entry): (&str, Position, Located<'_>)| {
         let text = entry.text()?;
         Some(match in_place(&source.text(), entry.position(), text) {
@@ -38,7 +38,7 @@ pub fn config_map_files(source: &Source, value: Located<'_>) -> Option<Vec<Sourc
             None => Source::file(format!("{}[{name}]", source.id), text),
         })
     };
-    Some(entries.filter_map(file).collect())
+    entries.filter_map(file).collect()
 }
 
 /// The text of a literal block as a file in which each line has the number and the indentation that it has in the outer file.
@@ -97,7 +97,7 @@ mod tests {
                     b.yaml: \"domain: e\"\n  c.yaml: |-\n    domain: f\n    ---\n    domain: g\n";
         let source = Source::file("f.yaml", text);
         let all = documents(&source).unwrap();
-        let files = config_map_files(&source, all[0].root()).unwrap();
+        let files = config_map_files(&source, all[0].root());
         let shown = |file: &Source| {
             let all = documents(file).unwrap();
             let domain = all[0].root().get("domain").unwrap();
@@ -108,6 +108,6 @@ mod tests {
         let key = documents(&files[0]).unwrap();
         let key = key[0].root().get("descriptors").unwrap().items().next().unwrap().get("key").unwrap();
         assert_eq!(key.position(), Position { line: 7, column: 14 });
-        assert!(config_map_files(&source, all[0].root().get("data").unwrap()).is_none());
+        assert!(config_map_files(&source, all[0].root().get("data").unwrap()).is_empty());
     }
 }

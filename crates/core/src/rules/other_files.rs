@@ -23,10 +23,7 @@ pub(super) fn rule_files(file: Source) -> Vec<Source> {
     let mut found = Vec::new();
     if may_have_rule_files(&file) {
         for document in documents(&file).iter().flatten() {
-            let items = document.root().get("items").into_iter().flat_map(Located::items);
-            let maps = [document.root()].into_iter().chain(items);
-            let files = maps.filter_map(|map| config_map_files(&file, map)).flatten();
-            found.extend(files.filter(is_rule_file));
+            found.extend(config_map_files(&file, document.root()).into_iter().filter(is_rule_file));
         }
     }
     if found.is_empty() { vec![file] } else { found }
