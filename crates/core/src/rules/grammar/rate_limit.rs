@@ -1,55 +1,23 @@
 //! One `rate_limit`.
 
 use super::{
-    algorithm::{self, Counting},
-    limits_file,
-    schedule::DeclaredSchedule,
+    algorithm, limits_file,
+    rates::{DeclaredLimit, Rates, Replaced},
     walk::{COUNTING_KEYS, Home, Walk, home},
 };
 use crate::{
-    algorithm::{Algorithm, Ban},
+    algorithm::Algorithm,
     rules::{
-        Reserve,
-        rule_limit::AnchorEntry,
         semantics::{ChargePolicy, Semantics},
         yaml::{Field, Fields},
     },
 };
 use std::sync::Arc;
-use tidegate_cel::Expression;
-
-/// The content of a `rate_limit`.
-pub(super) struct RateLimit<'n> {
-    pub(super) unlimited: bool,
-    pub(super) limit: Option<DeclaredLimit<'n>>,
-    pub(super) replaces: Vec<Replaced<'n>>,
-}
-
-/// A limit that has no number yet.
-pub(super) struct DeclaredLimit<'n> {
-    /// Empty if it has none.
-    pub(super) name: &'n str,
-    pub(super) counting: Counting,
-    pub(super) charge: ChargePolicy,
-    pub(super) debt_max: Option<u32>,
-    pub(super) schedule: Option<DeclaredSchedule>,
-    /// Its condition.
-    pub(super) when: Option<Arc<Expression>>,
-    pub(super) ban: Option<Ban>,
-    pub(super) anchor: Option<AnchorEntry>,
-    pub(super) reserve: Option<Reserve>,
-    pub(super) field: Field<'n>,
-}
-
-/// The name of a limit that does not apply, and its position.
-pub(super) struct Replaced<'n> {
-    pub(super) name: &'n str,
-    pub(super) field: Field<'n>,
-}
 
 impl Walk<'_> {
-    pub(super) fn read_rate_limit<'n>(&mut self, field: &Field<'n>) -> Option<RateLimit<'n>> {
-        let mut fields = field.fields()?;
+    /// Reads a limit into those of its descriptor.
+    pub(super) fn rate_limit<'n>(&mut self, field: &Field<'n>, rates: &mut Rates<'n>) {
+        let Some(mut fields) = field.fields() else { return };
         fields.replace("unit", "per");
         fields.replace("unit_multiplier", "per");
         let name = fields.text("name").unwrap_or_default();
@@ -67,7 +35,10 @@ impl Walk<'_> {
             Home::OnDeny => Some("it belongs under `on_deny` of the descriptor, beside `rate_limit`"),
             home => home.remedy(),
         });
-        Some(RateLimit { unlimited, limit, replaces })
+        rates.unlimited |= unlimited;
+        let by = limit.as_ref().map(|_| rates.limits.len() as u32);
+        rates.replaces.extend(replaces.into_iter().map(|replaced| (by, replaced)));
+        rates.limits.extend(limit);
     }
 
     /// None if the limit cannot be read, which is reported.

@@ -1,22 +1,20 @@
 //! The limits of a descriptor: as declared, and registered with their numbers.
 
-use super::{
-    algorithm::Counting,
-    rate_limit::{DeclaredLimit, Replaced},
-    walk::Walk,
-};
+use super::{algorithm::Counting, schedule::DeclaredSchedule, walk::Walk};
 use crate::{
     algorithm::{Algorithm, Ban},
     limit::Unit,
     rules::{
+        Reserve,
         limits::{LimitIdentity, LimitInfo, TAG_UNNAMED, tag_of_ban, tag_of_label},
-        rule_limit::{LimitSchedule, RuleLimit},
+        rule_limit::{AnchorEntry, LimitSchedule, RuleLimit},
         semantics::{ChargePolicy, Semantics},
         yaml::{Field, Fields, quoted},
     },
 };
 use smallvec::SmallVec;
 use std::sync::Arc;
+use tidegate_cel::Expression;
 
 /// The limits of a descriptor, as declared.
 #[derive(Default)]
@@ -25,6 +23,28 @@ pub(super) struct Rates<'n> {
     pub(super) limits: Vec<DeclaredLimit<'n>>,
     /// Replaced limits, each with the index of the limit that replaces it; none for an unlimited rate.
     pub(super) replaces: Vec<(Option<u32>, Replaced<'n>)>,
+}
+
+/// A limit that has no number yet.
+pub(super) struct DeclaredLimit<'n> {
+    /// Empty if it has none.
+    pub(super) name: &'n str,
+    pub(super) counting: Counting,
+    pub(super) charge: ChargePolicy,
+    pub(super) debt_max: Option<u32>,
+    pub(super) schedule: Option<DeclaredSchedule>,
+    /// Its condition.
+    pub(super) when: Option<Arc<Expression>>,
+    pub(super) ban: Option<Ban>,
+    pub(super) anchor: Option<AnchorEntry>,
+    pub(super) reserve: Option<Reserve>,
+    pub(super) field: Field<'n>,
+}
+
+/// The name of a limit that does not apply, and its position.
+pub(super) struct Replaced<'n> {
+    pub(super) name: &'n str,
+    pub(super) field: Field<'n>,
 }
 
 impl Rates<'_> {
@@ -88,14 +108,6 @@ impl Walk<'_> {
             }
         }
         rates
-    }
-
-    fn rate_limit<'n>(&mut self, field: &Field<'n>, rates: &mut Rates<'n>) {
-        let Some(declared) = self.read_rate_limit(field) else { return };
-        rates.unlimited |= declared.unlimited;
-        let by = declared.limit.as_ref().map(|_| rates.limits.len() as u32);
-        rates.replaces.extend(declared.replaces.into_iter().map(|replaced| (by, replaced)));
-        rates.limits.extend(declared.limit);
     }
 
     /// Registers the limits.
