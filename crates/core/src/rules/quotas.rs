@@ -7,30 +7,10 @@ use super::{
     divided::{Divided, Division, SLICED_MIN},
     error::Problems,
     grammar::{Declared, DeclaredQuotas},
-    percent::Percent,
     semantics::ChargePolicy,
 };
 
-/// How a domain is served over RLQS.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct QuotaSettings {
-    /// Number of clients that share each limit, as the rule file states it. There may be more.
-    pub clients: u32,
-    /// The most that the clients of one peer may have of a limit together.
-    pub max_share: Percent,
-    /// Most of a limit that all clients together have if nothing records assignments: a starting server counts that much as assigned.
-    pub unrecorded: Percent,
-    /// The least part of each limit that clients together must get at worst; a rule with less is an error.
-    pub min_use: Percent,
-}
-
 impl DeclaredQuotas {
-    /// How the domain is served.
-    pub(super) fn quotas(&self) -> QuotaSettings {
-        let Self { clients, max_share, unrecorded, min_use, .. } = *self;
-        QuotaSettings { clients, max_share, unrecorded, min_use }
-    }
-
     /// Reports the rules that clients cannot enforce.
     pub(super) fn check(&self, descriptors: &[Declared], problems: &Problems) {
         if self.semantics == Semantics::Reference {
@@ -89,7 +69,7 @@ impl DeclaredQuotas {
                     .into(),
             );
         }
-        let clients = self.clients;
+        let clients = self.settings.clients;
         match Divided::new(limit).division(clients) {
             Division::Fits => self.waste(limit),
             Division::LowRate => Some(format!(
@@ -105,7 +85,8 @@ impl DeclaredQuotas {
 
     /// The reason why a limit is not worth its division, and the remedies.
     fn waste(&self, limit: &RuleLimit) -> Option<String> {
-        let (divided, clients, least) = (Divided::new(limit), self.clients, self.min_use.get());
+        let (divided, clients, least) =
+            (Divided::new(limit), self.settings.clients, self.settings.min_use.get());
         let part = divided.part_at_worst(clients);
         if divided.is_zero() || part >= least.into() {
             return None;

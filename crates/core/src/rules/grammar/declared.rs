@@ -1,8 +1,8 @@
 //! Declarations of a rule file.
 
 use crate::rules::{
-    OwnLimitSettings, Redaction, conditions::ConditionalLimit, error::Origin, pattern::Pattern,
-    percent::Percent, rule::Rule, semantics::Semantics, value_set::ValueSet,
+    OwnLimitSettings, QuotaSettings, Redaction, conditions::ConditionalLimit, error::Origin,
+    pattern::Pattern, rule::Rule, semantics::Semantics, value_set::ValueSet,
 };
 use std::sync::Arc;
 
@@ -23,14 +23,7 @@ pub(in crate::rules) struct DeclaredDomain {
 
 /// How a domain is served over RLQS.
 pub(in crate::rules) struct DeclaredQuotas {
-    /// Number of clients that share each limit.
-    pub(in crate::rules) clients: u32,
-    /// The most that the clients of one peer may have of a limit together.
-    pub(in crate::rules) max_share: Percent,
-    /// Most of a limit that all clients have if no process records its assignments.
-    pub(in crate::rules) unrecorded: Percent,
-    /// The least part of each limit that clients together must get at worst.
-    pub(in crate::rules) min_use: Percent,
+    pub(in crate::rules) settings: QuotaSettings,
     pub(in crate::rules) origin: Origin,
     /// Whether the counters of the domain are in a shared store.
     pub(in crate::rules) is_shared: bool,

@@ -4,6 +4,7 @@ use super::{DefaultAlgorithm, declared::DeclaredQuotas};
 use crate::{
     limit::MetricLabel,
     rules::{
+        QuotaSettings,
         limits::Registrar,
         percent::Percent,
         semantics::Semantics,
@@ -75,10 +76,12 @@ impl Walk<'_> {
         let min_use = percentage(&mut fields, "min_use", MIN_USE);
         fields.finish(|_| None);
         Some(DeclaredQuotas {
-            clients: number?,
-            max_share: max_share?,
-            unrecorded: unrecorded?,
-            min_use: min_use?,
+            settings: QuotaSettings {
+                clients: number?,
+                max_share: max_share?,
+                unrecorded: unrecorded?,
+                min_use: min_use?,
+            },
             origin: field.origin(),
             is_shared: self.is_shared,
             is_leased: self.is_leased,

@@ -338,7 +338,7 @@ fn add_domain(
         (_, _) => {}
     }
     match (&first.get().quotas, declared.quotas) {
-        (Some(one), Some(other)) if one.quotas() != other.quotas() => {
+        (Some(one), Some(other)) if one.settings != other.settings => {
             let message =
                 format!("differs from that of the same domain at {}; write one of them", one.origin);
             problems.at(&other.origin, "rlqs", message);

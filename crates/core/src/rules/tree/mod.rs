@@ -34,7 +34,7 @@ use super::{
     grammar::DeclaredDomain,
     overlay::{Behind, Context, Overlay, OverlayMatch, OverrideRule},
     own_limits::OwnLimits,
-    quotas::QuotaSettings,
+    quota_settings::QuotaSettings,
     redaction::Redaction,
     value_set::SharedValue,
 };
@@ -285,7 +285,7 @@ impl DomainRules {
         if let Some(quotas) = &declared.quotas {
             quotas.check(&declared.descriptors, problems);
         }
-        let quotas = declared.quotas.map(|declared| declared.quotas());
+        let quotas = declared.quotas.map(|declared| declared.settings);
         let root = Level::compile(declared.descriptors, semantics, problems);
         let conditional = ConditionalLimits::compile(declared.limits, problems);
         let mut rules = Self {
