@@ -2,7 +2,7 @@
 
 use super::finding::{Findings, Kind};
 use crate::{
-    configuration::{Cluster, Configuration, Service},
+    configuration::{Cluster, Configuration},
     part::Part,
 };
 use std::time::Duration;
@@ -14,9 +14,10 @@ pub(super) fn check(
     findings: &mut Findings,
     place: &str,
 ) {
-    let service = Service::of(settings);
-    check_timeout(settings, service, findings, place);
-    let Some(part) = service.part else {
+    let service = settings.get("rate_limit_service");
+    let grpc = service.and_then(|service| service.get("grpc_service"));
+    check_timeout(settings, grpc.and_then(|grpc| grpc.get("timeout")), findings, place);
+    let Some(part) = service else {
         let message =
             "this filter has no rate_limit_service; add it with the cluster of Tidegate's gRPC port";
         return findings.add(Kind::ServiceMissing, settings, place, message);
@@ -25,7 +26,7 @@ pub(super) fn check(
         let message = "transport_api_version is not V3: Envoy refuses it, or calls a service of API version 2; write V3";
         findings.add(Kind::ServiceVersion, part, place, message);
     }
-    let Some(name) = service.cluster else { return };
+    let Some(name) = grpc.and_then(|grpc| grpc.get_in(["envoy_grpc", "cluster_name"])) else { return };
     match configuration.cluster(name.as_text()) {
         Some(cluster) => check_cluster(cluster, findings, place),
         None if configuration.clusters.is_empty() || is_of_mesh(name.as_text()) => {
@@ -48,7 +49,8 @@ fn is_of_mesh(name: &str) -> bool {
     name.contains('|')
 }
 
-fn check_timeout(settings: Part<'_>, service: Service<'_>, findings: &mut Findings, place: &str) {
+/// `of_service` is the timeout of the gRPC service, which Envoy's filters do not read.
+fn check_timeout(settings: Part<'_>, of_service: Option<Part<'_>>, findings: &mut Findings, place: &str) {
     let is_refused = settings.flag("failure_mode_deny");
     let outcome = match is_refused {
         true => "then the request is refused (failure_mode_deny)",
@@ -56,7 +58,7 @@ fn check_timeout(settings: Part<'_>, service: Service<'_>, findings: &mut Findin
     };
     // If the filter fails closed, nothing is unlimited.
     let kind = |kind| if is_refused { Kind::TimeoutRefuses } else { kind };
-    if let Some(ignored) = service.ignored_timeout {
+    if let Some(ignored) = of_service {
         let own = match settings.has("timeout") {
             true => "only `timeout` of the filter applies; remove this one".to_owned(),
             false => {

@@ -139,26 +139,3 @@ impl<'d> RateLimitFilter<'d> {
         self.settings.number("stage").unwrap_or(0)
     }
 }
-
-/// `rate_limit_service` of a filter.
-#[derive(Clone, Copy, Debug)]
-pub struct Service<'d> {
-    /// Its place, if it is set.
-    pub part: Option<Part<'d>>,
-    /// Its cluster, if it names one.
-    pub cluster: Option<Part<'d>>,
-    /// The timeout of its gRPC service, which Envoy's filters do not read.
-    pub ignored_timeout: Option<Part<'d>>,
-}
-
-impl<'d> Service<'d> {
-    pub(crate) fn of(settings: Part<'d>) -> Self {
-        let part = settings.get("rate_limit_service");
-        let grpc = part.and_then(|part| part.get("grpc_service"));
-        Self {
-            part,
-            cluster: grpc.and_then(|grpc| grpc.get_in(["envoy_grpc", "cluster_name"])),
-            ignored_timeout: grpc.and_then(|grpc| grpc.get("timeout")),
-        }
-    }
-}

@@ -10,7 +10,7 @@ mod walk;
 
 pub use cluster::Cluster;
 pub use entry::{Level, RateLimitEntry};
-pub use manager::{FilterKind, HttpFilter, Manager, RateLimitFilter, Routes, Service};
+pub use manager::{FilterKind, HttpFilter, Manager, RateLimitFilter, Routes};
 pub use routes::{PerRoute, Route, RouteConfig, Target, VirtualHost};
 pub use runtime::Runtime;
 pub use walk::{Configuration, NetworkFilter};
