@@ -209,7 +209,7 @@ impl<'t> Evaluation<'_, 't> {
 
     fn each(&mut self, each: &'t Loop) -> Result<Value<'t>, Error> {
         let over = self.value(&each.over)?;
-        if !matches!(over.type_name(), "list" | "map") {
+        if !over.is_list() && !over.is_map() {
             return Err(Error::Type);
         }
         self.spend_on(&over)?;
@@ -258,7 +258,7 @@ impl<'t> Evaluation<'_, 't> {
                 self.spend_on(&right)?;
                 match (left, right) {
                     (Value::Text(left), Value::Text(right)) => Ok(Value::Text(left + right)),
-                    (left, right) if left.type_name() == "list" && right.type_name() == "list" => {
+                    (left, right) if left.is_list() && right.is_list() => {
                         let mut all = items(&left, self.descriptors);
                         all.extend(items(&right, self.descriptors));
                         Ok(Value::List(all.into()))
@@ -276,7 +276,7 @@ impl<'t> Evaluation<'_, 't> {
             (Value::Descriptor(descriptor), Value::Text(key)) => {
                 Ok(self.descriptors.value(*descriptor, key).is_some())
             }
-            _ if !matches!(of.type_name(), "list" | "map") => Err(Error::Type),
+            _ if !of.is_list() && !of.is_map() => Err(Error::Type),
             _ => {
                 self.spend_on(of)?;
                 for one in items(of, self.descriptors) {

@@ -43,18 +43,12 @@ impl<'t> Value<'t> {
         })
     }
 
-    /// Name of the type, for errors.
-    pub(crate) fn type_name(&self) -> &'static str {
-        match self {
-            Self::Null => "null",
-            Self::Bool(_) => "bool",
-            Self::Int(_) => "int",
-            Self::Uint(_) => "uint",
-            Self::Double(_) => "double",
-            Self::Text(_) => "string",
-            Self::List(_) | Self::Descriptors => "list",
-            Self::Map(_) | Self::Descriptor(_) => "map",
-        }
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(self, Self::List(_) | Self::Descriptors)
+    }
+
+    pub(crate) fn is_map(&self) -> bool {
+        matches!(self, Self::Map(_) | Self::Descriptor(_))
     }
 
     /// The order of two values of one type, or of two numbers; none if they are unordered.
