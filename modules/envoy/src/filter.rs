@@ -170,7 +170,7 @@ impl Module for RateLimit {
         let outcome = if response.is_denied { Outcome::OverLimit } else { Outcome::Ok };
         let decided = count(config, outcome, Some(Place::Server));
         let made = response.additions.consequence(response.is_denied);
-        let statuses = response.statuses.iter().map(|status| status.shown());
+        let statuses = response.statuses.iter().map(|status| status.borrowed());
         let made = with_headers(config, decided, made, statuses, x_options.into_iter(), host);
         conclude(config, made, stream, host)
     }
@@ -328,7 +328,7 @@ fn with_headers<'s>(
     config: &Config,
     (outcome, place): Counted,
     made: Consequence,
-    statuses: impl Iterator<Item = ShownStatus<'s>> + Clone,
+    statuses: impl Iterator<Item = ShownStatus<&'s str>> + Clone,
     x_options: impl Iterator<Item = Option<bool>>,
     host: &dyn Host,
 ) -> Consequence {

@@ -32,7 +32,7 @@ impl Logged {
     pub(crate) fn of<'s>(
         outcome: Outcome,
         place: Option<Place>,
-        statuses: impl Iterator<Item = ShownStatus<'s>>,
+        statuses: impl Iterator<Item = ShownStatus<&'s str>>,
     ) -> Self {
         let limited = statuses.filter_map(|status| Some((status, status.limit?)));
         let shown = limited.min_by_key(|(status, _)| (!status.is_over, status.remaining));
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::{fake::Fake, status::ShownLimit};
 
-    fn status(name: &str, is_over: bool, remaining: u32) -> ShownStatus<'_> {
+    fn status(name: &str, is_over: bool, remaining: u32) -> ShownStatus<&str> {
         let limit = Some(ShownLimit { name, requests: 9, unit: None });
         ShownStatus { is_over, limit, remaining, reset_seconds: 7 }
     }

@@ -5,11 +5,15 @@ use crate::{
     settings::{AddedHeader, Merge, Settings},
     status::ShownStatus,
 };
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use smallvec::SmallVec;
 use std::fmt::Write as _;
-use tidegate_core::limit::{Code, Decision, Denial, Unit};
+use tidegate_core::limit::{Code, Decision, Denial};
 use tidegate_envoy_abi::Host;
 use tidegate_envoy_config::Headers;
+
+/// Characters of `grpc-message` that are escaped, beside those that are not ASCII.
+const GRPC_MESSAGE: &AsciiSet = &CONTROLS.add(b'%');
 
 /// Headers in the order in which they are added.
 pub(crate) type HeaderList = SmallVec<[(Box<str>, Box<[u8]>); 4]>;
@@ -54,7 +58,7 @@ impl Consequence {
     pub(crate) fn with_headers<'s>(
         mut self,
         settings: &Settings,
-        statuses: impl Iterator<Item = ShownStatus<'s>> + Clone,
+        statuses: impl Iterator<Item = ShownStatus<&'s str>> + Clone,
         x_options: impl Iterator<Item = Option<bool>>,
         is_enforced: impl FnOnce() -> bool,
     ) -> Self {
@@ -85,11 +89,11 @@ pub(crate) fn added(name: &str, value: &[u8]) -> (Box<str>, Box<[u8]>) {
 /// same decides whether there are any such headers.
 fn x_ratelimit<'s>(
     default: bool,
-    statuses: impl Iterator<Item = ShownStatus<'s>>,
+    statuses: impl Iterator<Item = ShownStatus<&'s str>>,
     x_options: impl Iterator<Item = Option<bool>>,
     headers: &mut HeaderList,
 ) {
-    let mut tightest: Option<(ShownStatus<'_>, u32, bool)> = None;
+    let mut tightest: Option<(ShownStatus<&str>, u32, bool)> = None;
     let mut policies = String::new();
     for (status, option) in statuses.zip(x_options) {
         let Some(limit) = status.limit else { continue };
@@ -99,7 +103,7 @@ fn x_ratelimit<'s>(
         }
         if let (Some(unit), true) = (limit.unit, is_shown) {
             // Writing to a text does not fail.
-            let _ = write!(policies, ", {};w={}", limit.requests, seconds_of(unit));
+            let _ = write!(policies, ", {};w={}", limit.requests, unit.seconds());
             if !limit.name.is_empty() {
                 let _ = write!(policies, ";name=\"{}\"", limit.name);
             }
@@ -111,21 +115,8 @@ fn x_ratelimit<'s>(
     headers.push(added("x-ratelimit-reset", tightest.reset_seconds.to_string().as_bytes()));
 }
 
-fn seconds_of(unit: Unit) -> u32 {
-    const DAY: u32 = 86_400;
-    match unit {
-        Unit::Second => 1,
-        Unit::Minute => 60,
-        Unit::Hour => 3_600,
-        Unit::Day => DAY,
-        Unit::Week => 7 * DAY,
-        Unit::Month => 30 * DAY,
-        Unit::Year => 365 * DAY,
-    }
-}
-
 /// Adds the longest wait of the exceeded limits, at least a second, unless the rule has the header itself.
-fn retry_after<'s>(statuses: impl Iterator<Item = ShownStatus<'s>>, headers: &mut HeaderList) {
+fn retry_after<'s>(statuses: impl Iterator<Item = ShownStatus<&'s str>>, headers: &mut HeaderList) {
     let over = statuses.filter(|status| status.is_over);
     let has_own = headers.iter().any(|(name, _)| &**name == "retry-after");
     if let Some(seconds) = over.map(|status| status.reset_seconds).max().filter(|_| !has_own) {
@@ -158,7 +149,7 @@ pub(crate) fn respond(
     }
     // As headers: with a module's local reply, Envoy ends each gRPC call with OK.
     let grpc_status = grpc_status.unwrap_or_else(|| grpc_status_of(status)).to_string();
-    let message = percent_encoded(body);
+    let message = utf8_percent_encode(body, GRPC_MESSAGE).to_string();
     let mut all: SmallVec<[(&str, &[u8]); 8]> = SmallVec::new();
     all.push((":status", b"200"));
     all.push(("content-type", b"application/grpc"));
@@ -181,19 +172,6 @@ fn grpc_status_of(status: u16) -> u8 {
         429 | 502 | 503 | 504 => 14,
         _ => 2,
     }
-}
-
-/// A text as `grpc-message` has it.
-fn percent_encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
-            // Writing to a text does not fail.
-            _ => drop(write!(encoded, "%{byte:02X}")),
-        }
-    }
-    encoded
 }
 
 /// Merges `response_headers_to_add` as Envoy does: each is compared with the headers that were there before, then all that overwrite are

@@ -8,9 +8,12 @@
 
 use super::{
     counter::{Counter, LockedHolder},
-    messages::{Additions, CurrentLimit},
+    messages::Additions,
 };
-use crate::{response::Consequence, status::ShownStatus};
+use crate::{
+    response::Consequence,
+    status::{ShownLimit, ShownStatus},
+};
 use smallvec::SmallVec;
 use std::{
     collections::HashMap,
@@ -66,7 +69,7 @@ pub(super) struct Known {
 /// The counter of a descriptor, and its limit as headers show it.
 pub(super) struct Part {
     pub(super) counter: Arc<Counter>,
-    pub(super) limit: Option<CurrentLimit>,
+    pub(super) limit: Option<ShownLimit<Box<str>>>,
     /// Hits that remained as of the last response of the server.
     pub(super) remaining: AtomicU32,
 }
@@ -304,18 +307,18 @@ impl LocalDecision {
     }
 
     /// The status of each descriptor.
-    pub(crate) fn statuses(&self) -> impl Iterator<Item = ShownStatus<'_>> + Clone {
+    pub(crate) fn statuses(&self) -> impl Iterator<Item = ShownStatus<&str>> + Clone {
         let mut numbers = self.numbers.iter();
         self.known.parts.iter().map(move |part| {
             let own = part.as_ref().and_then(|part| Some((part, numbers.next()?)));
             match own {
                 Some((part, numbers)) => ShownStatus {
                     is_over: numbers.is_over,
-                    limit: part.limit.as_ref().map(CurrentLimit::shown),
+                    limit: part.limit.as_ref().map(ShownLimit::borrowed),
                     remaining: numbers.remaining,
                     reset_seconds: numbers.reset.as_nanos().div_ceil(1_000_000_000) as u64,
                 },
-                None => ShownStatus { is_over: false, limit: None, remaining: 0, reset_seconds: 0 },
+                None => ShownStatus::default(),
             }
         })
     }

@@ -2,7 +2,7 @@
 
 mod response;
 
-pub(crate) use response::{Additions, CurrentLimit, Response};
+pub(crate) use response::{Additions, Response};
 pub(super) use response::{Decided, ExchangeResponse, LearntCounter, Renewal};
 
 use crate::protobuf::{Wire, Writer, fields};

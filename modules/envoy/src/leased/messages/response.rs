@@ -8,7 +8,7 @@ use crate::{
 };
 use smallvec::SmallVec;
 use std::time::Duration;
-use tidegate_core::{limit::Unit, limiter::TICKET_KEY};
+use tidegate_core::limiter::TICKET_KEY;
 use tidegate_shared::lease::{LeaseResponse, Settings, Supply};
 
 /// A response of `Exchange`.
@@ -48,7 +48,7 @@ pub(in crate::leased) struct LearntCounter {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Response {
     pub(crate) is_denied: bool,
-    pub(crate) statuses: SmallVec<[DescriptorStatus; 2]>,
+    pub(crate) statuses: SmallVec<[ShownStatus<Box<str>>; 2]>,
     pub(crate) additions: Additions,
     /// Names the slots that the request holds.
     pub(crate) ticket: Option<Box<str>>,
@@ -73,45 +73,11 @@ pub(crate) struct Additions {
     pub(crate) request_headers: HeaderList,
 }
 
-/// The status of a descriptor.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct DescriptorStatus {
-    pub(crate) is_over: bool,
-    pub(crate) limit: Option<CurrentLimit>,
-    pub(crate) remaining: u32,
-    pub(crate) reset_seconds: u64,
-}
-
-/// A limit as headers show it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct CurrentLimit {
-    name: Box<str>,
-    requests: u32,
-    unit: Option<Unit>,
-}
-
 impl Additions {
     /// The effects of a decision with these additions, before the filter's own headers.
     pub(crate) fn consequence(&self, is_denied: bool) -> Consequence {
         let Self { body, response_headers, request_headers } = self.clone();
         Consequence { is_denied, body, response_headers, request_headers, logged: None }
-    }
-}
-
-impl CurrentLimit {
-    pub(crate) fn shown(&self) -> ShownLimit<'_> {
-        ShownLimit { name: &self.name, requests: self.requests, unit: self.unit }
-    }
-}
-
-impl DescriptorStatus {
-    pub(crate) fn shown(&self) -> ShownStatus<'_> {
-        ShownStatus {
-            is_over: self.is_over,
-            limit: self.limit.as_ref().map(CurrentLimit::shown),
-            remaining: self.remaining,
-            reset_seconds: self.reset_seconds,
-        }
     }
 }
 
@@ -168,7 +134,7 @@ impl Response {
         for field in fields(bytes) {
             match field? {
                 (1, Wire::Varint(code)) => *is_denied = code == OVER_LIMIT,
-                (2, Wire::Bytes(bytes)) => statuses.push(DescriptorStatus::decode(bytes)?),
+                (2, Wire::Bytes(bytes)) => statuses.push(ShownStatus::decode(bytes)?),
                 (3, Wire::Bytes(bytes)) => additions.response_headers.push(header(bytes)?),
                 (4, Wire::Bytes(bytes)) => additions.request_headers.push(header(bytes)?),
                 (5, Wire::Bytes(bytes)) => additions.body = String::from_utf8_lossy(bytes).into_owned(),
@@ -183,13 +149,13 @@ impl Response {
 /// The code of denied requests and descriptors.
 const OVER_LIMIT: u64 = 2;
 
-impl DescriptorStatus {
+impl ShownStatus<Box<str>> {
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut status = Self::default();
         for field in fields(bytes) {
             match field? {
                 (1, Wire::Varint(code)) => status.is_over = code == OVER_LIMIT,
-                (2, Wire::Bytes(bytes)) => status.limit = Some(CurrentLimit::decode(bytes)?),
+                (2, Wire::Bytes(bytes)) => status.limit = Some(ShownLimit::decode(bytes)?),
                 (3, Wire::Varint(remaining)) => {
                     status.remaining = u32::try_from(remaining).unwrap_or(u32::MAX)
                 }
@@ -204,7 +170,7 @@ impl DescriptorStatus {
     }
 }
 
-impl CurrentLimit {
+impl ShownLimit<Box<str>> {
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let [requests, unit] = numbers(bytes)?;
         Ok(Self {
@@ -267,6 +233,7 @@ fn settings(bytes: &[u8]) -> Result<(Settings, bool), Malformed> {
 mod tests {
     use super::*;
     use crate::protobuf::Writer;
+    use tidegate_core::limit::Unit;
 
     /// A response with everything that the module reads.
     fn complete() -> Vec<u8> {
@@ -323,7 +290,7 @@ mod tests {
         assert_eq!(decision.additions.response_headers.as_slice(), [added("x-why", b"told")]);
         let limit = Some(ShownLimit { name: "per-key", requests: 20, unit: Some(Unit::Minute) });
         let shown = ShownStatus { is_over: true, limit, remaining: 4, reset_seconds: 9 };
-        assert_eq!(decision.statuses[0].shown(), shown);
+        assert_eq!(decision.statuses[0].borrowed(), shown);
         let [counter, none] = &*decided.counters else { panic!("{decided:?}") };
         assert_eq!((counter.id, counter.denied_for), (Some([5; 16]), Duration::from_micros(8_000_001)));
         assert_eq!((none.id, decided.hold), (None, Duration::from_millis(1)));
