@@ -251,13 +251,17 @@ fn connections_that_the_server_ends_are_replaced_without_a_loss() {
     // Repeated until the run connects often enough.
     let report = eventually_blocking("three connections are replaced", || {
         let load = ["-c", "2", "-s", "4", "-d", "400ms", "--warm-up", "0s", "--timeout", "20s"];
-        let report = report(&bench(&address, &load));
+        let ended = bench(&address, &load);
+        // On a busy machine, connections may end before their first response, and the command with them.
+        if !ended.status.success() {
+            return Err(Value::from(String::from_utf8_lossy(&ended.stderr)));
+        }
+        let report = report(&ended);
         if report["reconnects"].as_u64() > Some(2) { Ok(report) } else { Err(report) }
     });
-    assert_eq!(
-        report["errors"], report["errors_by_kind"]["grpc-status 14 UNAVAILABLE"],
-        "nothing else failed"
-    );
+    // No kind is listed if nothing failed.
+    let unavailable = report["errors_by_kind"]["grpc-status 14 UNAVAILABLE"].as_u64().unwrap_or(0);
+    assert_eq!(report["errors"], unavailable, "nothing else failed: {report}");
 }
 
 #[test]

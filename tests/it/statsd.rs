@@ -1,6 +1,6 @@
 //! Metrics that a real server pushes to statsd.
 
-use crate::support::{PATIENCE, Server, rules_file};
+use crate::support::{PATIENCE, Server, eventually_blocking, rules_file};
 use std::{
     collections::BTreeMap,
     io::{BufRead as _, BufReader},
@@ -187,8 +187,11 @@ fn metrics_are_pushed_over_tcp_with_tags_at_the_end_of_names() {
         "50ms",
     ];
     let _server = Server::with_rules(rules.path(), &push);
-    let (stream, _) = listener.accept().expect("a push");
-    stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
-    let lines: Vec<String> = BufReader::new(stream).lines().map(|line| line.expect("UTF-8")).collect();
-    assert!(lines.iter().any(|line| line == "tidegate.rules.__env=test:1|g"), "{lines:?}");
+    // Each push is a connection. The first may be before the server has rules.
+    eventually_blocking("tidegate.rules", || {
+        let (stream, _) = listener.accept().expect("a push");
+        stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
+        let lines: Vec<String> = BufReader::new(stream).lines().map(|line| line.expect("UTF-8")).collect();
+        if lines.iter().any(|line| line == "tidegate.rules.__env=test:1|g") { Ok(()) } else { Err(lines) }
+    });
 }

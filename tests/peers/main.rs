@@ -49,6 +49,11 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let trials = [
+        // The tests that wait longest begin first: the others use the machine meanwhile.
+        envoy::quota_store::tests,
+        envoy::quotas::tests,
+        envoy::one_limit::tests,
+        envoy::concurrency::tests,
         access_logs::envoy::tests,
         access_logs::nginx::tests,
         access_logs::apache::tests,
@@ -76,13 +81,9 @@ fn main() -> ExitCode {
         envoy::tests,
         envoy::any_values::tests,
         envoy::recipes::tests,
-        envoy::concurrency::tests,
         envoy::reserve::tests,
         envoy::denials::tests,
         envoy::queueing::tests,
-        envoy::one_limit::tests,
-        envoy::quota_store::tests,
-        envoy::quotas::tests,
         envoy::rlqs_filters::tests,
         envoy::two_servers::tests,
         envoy_gateway::tests,

@@ -4,7 +4,7 @@ use super::{Fate, MILLI, Node};
 use crate::{
     admin::{page_with_token, start_from},
     control::token,
-    support::{PATIENCE, Server, rules_file},
+    support::{PATIENCE, Server, eventually, rules_file},
     tls::Pki,
 };
 use rustix::process::Signal;
@@ -116,36 +116,44 @@ async fn leases_and_their_hits_are_in_the_metrics_and_shown_by_ctl() {
     assert!(shown.contains("1 node, 1 lease, ") && !shown.contains(" 0 credits outstanding"), "{shown}");
     assert!(shown.contains("token:h") && shown.contains("0000000000000007"), "{shown}");
     let page = loop {
-        for _ in 0..20 {
-            node.decide("x", now()).await.unwrap();
+        // Several exchanges in a row: on a busy machine, a lease ends while a page is fetched.
+        for _ in 0..10 {
+            for _ in 0..20 {
+                node.decide("x", now()).await.unwrap();
+            }
+            node.exchange(now(), Fate::Answered).await.unwrap();
         }
-        node.exchange(now(), Fate::Answered).await.unwrap();
         let page = page_with_token(port, &reader).await;
-        if page["tidegate_lease_spent_hits_total"] > 0.0 {
+        if page["tidegate_lease_spent_hits_total"] > 0.0 && page["tidegate_granted_leases"] == 1.0 {
             break page;
         }
-        assert!(clock.now().since(began) < PATIENCE, "{page:?}");
+        assert!(clock.now().since(began) < 2 * PATIENCE, "{page:?}");
     };
     let value = |name: &str| page.get(name).copied().unwrap_or_else(|| panic!("no {name} in {page:?}"));
-    assert_eq!(value("tidegate_granted_leases"), 1.0);
     assert!(value("tidegate_lease_granted_hits_total") > 0.0);
     assert!(value("tidegate_lease_claims_total{rules=\"current\"}") >= 1.0);
     assert_eq!(value("tidegate_lease_claims_total{rules=\"former\"}"), 0.0);
-    // The last report is under the former rules.
-    while node.credits(now()) == 0 {
-        for _ in 0..20 {
-            node.decide("x", now()).await.unwrap();
+    // The last report is under the former rules. On a busy machine the lease may end before the report: then another one is taken.
+    let page = loop {
+        while node.credits(now()) == 0 {
+            for _ in 0..20 {
+                node.decide("x", now()).await.unwrap();
+            }
+            node.exchange(now(), Fate::Answered).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        node.exchange(now(), Fate::Answered).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    node.spend("x", now());
-    fs::write(rules.path(), RULES.replace("100000", "90000")).unwrap();
-    server.signal(Signal::HUP);
-    server.logged("rules reloaded");
-    node.release(now()).await.unwrap();
-    let page = page_with_token(port, &reader).await;
-    assert_eq!(page["tidegate_lease_claims_total{rules=\"former\"}"], 1.0);
+        node.spend("x", now());
+        let reloads = server.log().iter().filter(|line| line.contains("rules reloaded")).count();
+        fs::write(rules.path(), RULES.replace("100000", &format!("{}", 90_000 + reloads))).unwrap();
+        server.signal(Signal::HUP);
+        eventually("rules reloaded", async || server.logged("rules reloaded").len() > reloads).await;
+        node.release(now()).await.unwrap();
+        let page = page_with_token(port, &reader).await;
+        if page["tidegate_lease_claims_total{rules=\"former\"}"] > 0.0 {
+            break page;
+        }
+        assert!(clock.now().since(began) < 3 * PATIENCE, "{page:?}");
+    };
     assert_eq!(page["tidegate_granted_leases"], 0.0);
     let shown = ctl_leases(server.address(), &reader);
     assert!(shown.contains("0 nodes, 0 leases, 0 credits outstanding"), "{shown}");

@@ -55,7 +55,8 @@ fn files(path: &Path, found: &mut Vec<PathBuf>) {
         return;
     }
     let is_generated = path.file_name().is_some_and(|name| {
-        ["target", "node_modules", "dist", "build"].iter().any(|generated| name == *generated)
+        let of_tools = name.as_encoded_bytes().starts_with(b".");
+        of_tools || ["target", "node_modules", "dist", "build"].iter().any(|generated| name == *generated)
     });
     if is_generated {
         return;
