@@ -1,6 +1,6 @@
 //! Metrics of files that the server reads again while it runs. Rule files have their own series.
 
-use super::{page::Page, sink::Kind};
+use super::page::Page;
 use std::{fmt, sync::Arc};
 use tidegate_counts::LastAttempt;
 use tidegate_transport::TlsCounts;
@@ -12,8 +12,7 @@ impl Page<'_> {
         ports: &[(&'static str, Arc<TlsCounts>)],
         tokens: Option<&LastAttempt>,
     ) -> fmt::Result {
-        let help = "1 if the last reload of the file succeeded, or there was none";
-        self.samples("file_last_reload_successful", help, Kind::Gauge, &mut |samples| {
+        self.samples("file_last_reload_successful", &mut |samples| {
             for (port, counts) in ports {
                 if counts.not_after().is_some() {
                     let (file, value) =

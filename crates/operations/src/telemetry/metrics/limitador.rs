@@ -1,9 +1,6 @@
 //! Figures under Limitador's Prometheus names and labels.
 
-use super::{
-    page::Page,
-    sink::{Kind, Label},
-};
+use super::{page::Page, sink::Label};
 use smallvec::SmallVec;
 use std::fmt;
 use tidegate_service::{LimitadorCalls, LimitadorCounts, LimitadorLabels, LimitadorSeries};
@@ -14,17 +11,17 @@ impl Page<'_> {
     /// The metrics of Limitador. `is_partitioned`: the shared store does not decide.
     pub(super) fn limitador(&mut self, counts: &LimitadorCounts, is_partitioned: bool) -> fmt::Result {
         let sums = counts.sums();
-        let families: [(_, _, Figure); 2] = [
-            ("authorized_calls", "Authorized calls", |calls| calls.authorized_calls),
-            ("authorized_hits", "Authorized hits", |calls| calls.authorized_hits),
+        let families: [(_, Figure); 2] = [
+            ("authorized_calls", |calls| calls.authorized_calls),
+            ("authorized_hits", |calls| calls.authorized_hits),
         ];
-        for (name, help, value) in families {
-            self.samples(name, help, Kind::PlainCounter, &mut |samples| {
+        for (name, value) in families {
+            self.samples(name, &mut |samples| {
                 sums.iter()
                     .try_for_each(|(series, calls)| samples.sample(&labels(series), value(calls).into()))
             })?;
         }
-        self.samples("limited_calls", "Limited calls", Kind::PlainCounter, &mut |samples| {
+        self.samples("limited_calls", &mut |samples| {
             let limited = sums.iter().flat_map(|(series, calls)| {
                 calls.limited_calls.iter().map(move |(name, calls)| (series, &**name, *calls))
             });
@@ -37,9 +34,8 @@ impl Page<'_> {
             }
             Ok(())
         })?;
-        self.family("limitador_up", "Limitador is running", Kind::Gauge, &[([], 1.into())])?;
-        let help = "Limitador is partitioned from backing datastore";
-        self.family("datastore_partitioned", help, Kind::Gauge, &[([], u64::from(is_partitioned).into())])
+        self.family("limitador_up", &[([], 1.into())])?;
+        self.family("datastore_partitioned", &[([], u64::from(is_partitioned).into())])
     }
 }
 

@@ -6,7 +6,7 @@
 use super::{
     limit_series::{InForce, LimitSeries},
     page::Page,
-    sink::{Kind, Label, Number},
+    sink::{Label, Number},
 };
 use smallvec::SmallVec;
 use std::{collections::HashMap, fmt};
@@ -34,32 +34,26 @@ impl Page<'_> {
         series: &LimitSeries,
     ) -> fmt::Result {
         let (figures, values) = Figures::read(counts, rules, series);
-        let help = "Hits by limit and outcome";
         let is_expected = |_: InForce, outcome| matches!(outcome, Outcome::Admitted | Outcome::Denied);
         let outcomes: Vec<Outcome> = Outcome::ALL.iter().copied().filter(|of| !of.is_of_ban()).collect();
-        self.by_outcome("limit_hits", help, &figures, &outcomes, is_expected, OutcomeCounts::hits)?;
-        let help = "Requests by limit and outcome, once for each descriptor that the limit applied to";
+        self.by_outcome("limit_hits", &figures, &outcomes, is_expected, OutcomeCounts::hits)?;
         let requests = OutcomeCounts::requests;
-        self.by_outcome("limit_requests", help, &figures, &outcomes, is_expected, requests)?;
-        let (bans, help) = (|limit: InForce, _| limit.bans, "Bans that began");
-        self.by_outcome("limit_bans", help, &figures, &[Outcome::BanBegun], bans, requests)?;
-        let help = "Requests that a ban of the limit denied, or began with; once for each descriptor";
-        self.by_outcome("limit_banned_requests", help, &figures, &[Outcome::Banned], bans, requests)?;
-        let help = "Hits that the limit admits in one window";
-        self.in_force("limit_max_hits", help, series, |limit| Number::Integer(limit.max_hits.into()))?;
-        let help = "Length of the limit's window";
-        self.in_force("limit_window_seconds", help, series, |limit| Number::Float(limit.window_seconds))?;
-        self.gauge("limit_series", "Names of limits with series of their own", series.len() as u64)?;
-        let help = "Limits in force that share the series of limit=\"other\"";
-        self.gauge("limits_without_series", help, rules.limits_without_series() as u64)?;
-        self.gauge("limit_value_series", "Values of descriptors with series of their own", values as u64)
+        self.by_outcome("limit_requests", &figures, &outcomes, is_expected, requests)?;
+        let bans = |limit: InForce, _| limit.bans;
+        self.by_outcome("limit_bans", &figures, &[Outcome::BanBegun], bans, requests)?;
+        self.by_outcome("limit_banned_requests", &figures, &[Outcome::Banned], bans, requests)?;
+        self.in_force("limit_max_hits", series, |limit| Number::Integer(limit.max_hits.into()))?;
+        self.in_force("limit_window_seconds", series, |limit| Number::Float(limit.window_seconds))?;
+        self.value("limit_series", series.len() as u64)?;
+        self.value("limits_without_series", rules.limits_without_series() as u64)?;
+        self.value("limit_value_series", values as u64)
     }
 
     /// Figures of limits of requests in flight.
     pub(super) fn slots_by_limit(&mut self, limiter: &Limiter, series: &LimitSeries) -> fmt::Result {
         let figures = limiter.slot_figures();
-        let mut family = |name: &str, help: &str, kind: Kind, read: fn(&SlotFigures) -> Number| {
-            self.samples(name, help, kind, &mut |samples| {
+        let mut family = |name: &str, read: fn(&SlotFigures) -> Number| {
+            self.samples(name, &mut |samples| {
                 for (series, labels) in series.iter() {
                     if let Some(figures) = figures.get(&series.id) {
                         samples.sample_of_limit(labels, &[], read(figures))?;
@@ -68,16 +62,10 @@ impl Page<'_> {
                 Ok(())
             })
         };
-        let help = "Hits in flight, as counted in the last seconds";
-        family("limit_in_flight", help, Kind::Gauge, |of| Number::Integer(of.in_flight))?;
-        let help = "Age of the oldest slot in flight, as seen in the last seconds; 0 without one";
-        family("limit_oldest_slot_seconds", help, Kind::Gauge, |of| {
-            Number::Float(of.oldest.unwrap_or_default().as_secs_f64())
-        })?;
-        let help = "Slots that were not released before max_hold";
-        family("limit_expired_slots", help, Kind::Counter, |of| Number::Integer(of.expired))?;
-        let help = "Releases that named no slot of the limit";
-        family("limit_unknown_releases", help, Kind::Counter, |of| Number::Integer(of.unknown))
+        family("limit_in_flight", |of| Number::Integer(of.in_flight))?;
+        family("limit_oldest_slot_seconds", |of| Number::Float(of.oldest.unwrap_or_default().as_secs_f64()))?;
+        family("limit_expired_slots", |of| Number::Integer(of.expired))?;
+        family("limit_unknown_releases", |of| Number::Integer(of.unknown))
     }
 
     /// Figures of these outcomes, with and without values. A single outcome has no label. Limits in force have the expected outcomes from
@@ -85,13 +73,12 @@ impl Page<'_> {
     fn by_outcome(
         &mut self,
         name: &str,
-        help: &str,
         figures: &Figures<'_>,
         outcomes: &[Outcome],
         is_expected: fn(InForce, Outcome) -> bool,
         read: fn(&OutcomeCounts, Outcome) -> u64,
     ) -> fmt::Result {
-        self.samples(name, help, Kind::Counter, &mut |samples| {
+        self.samples(name, &mut |samples| {
             let series = figures.series.iter().zip(&figures.counts).enumerate();
             for (position, ((series, labels), counts)) in series {
                 let of_values = figures.by_values.get(&position).into_iter().flatten();
@@ -115,14 +102,8 @@ impl Page<'_> {
         })
     }
 
-    fn in_force(
-        &mut self,
-        name: &str,
-        help: &str,
-        series: &LimitSeries,
-        read: fn(InForce) -> Number,
-    ) -> fmt::Result {
-        self.samples(name, help, Kind::Gauge, &mut |samples| {
+    fn in_force(&mut self, name: &str, series: &LimitSeries, read: fn(InForce) -> Number) -> fmt::Result {
+        self.samples(name, &mut |samples| {
             for (series, labels) in series.iter() {
                 if let Some(limit) = series.in_force {
                     samples.sample_of_limit(labels, &[], read(limit))?;

@@ -1,6 +1,7 @@
 //! The metrics. Each request reads the figures where they are kept.
 
 mod connections;
+mod family;
 mod files;
 mod granter;
 mod limit_series;
@@ -23,13 +24,7 @@ pub use otlp::{OtlpMetrics, OtlpSettings};
 pub use process::resident_bytes;
 pub use statsd::{Statsd, StatsdFormat, StatsdSettings, StatsdTransport};
 
-use self::{
-    limit_series::LastSeries,
-    page::Page,
-    reference::ReferenceFigures,
-    sink::{Kind, Sink},
-    text::TextSink,
-};
+use self::{limit_series::LastSeries, page::Page, reference::ReferenceFigures, sink::Sink, text::TextSink};
 use super::{Build, DecisionLog, exposition::MetricsFormat};
 use crate::config::{Config, ControlPlaneCounts};
 use std::{
@@ -114,8 +109,7 @@ impl Metrics {
         Page::new(sink, "").process()?;
         let mut page = Page::new(sink, "tidegate_");
         let labels = [("version", self.build.version), ("commit", self.build.commit)];
-        let help = "Version of the server, and the commit it was built from";
-        page.family("build_info", help, Kind::Gauge, &[(labels, 1_u64.into())])?;
+        page.family("build_info", &[(labels, 1_u64.into())])?;
         let Some(sources) = self.sources.get() else { return Ok(()) };
         let Sources { meters, connections, limiter, config, tls, shared_store, .. } = sources;
         page.decisions(meters)?;

@@ -1,6 +1,9 @@
 //! Writing of metrics, family by family.
 
-use super::sink::{Family, Kind, Label, Samples, Sink, Value, WriteSamples};
+use super::{
+    family::Family,
+    sink::{Label, Samples, Sink, Value, WriteSamples},
+};
 use std::fmt;
 use tidegate_counts::Counts;
 
@@ -17,61 +20,42 @@ impl<'s> Page<'s> {
         Self { sink, prefix }
     }
 
-    pub(super) fn gauge<'v>(&mut self, name: &str, help: &str, value: impl Into<Value<'v>>) -> fmt::Result {
-        self.family(name, help, Kind::Gauge, &[([], value.into())])
+    /// Writes a family with one sample, which has no labels.
+    pub(super) fn value<'v>(&mut self, name: &str, value: impl Into<Value<'v>>) -> fmt::Result {
+        self.family(name, &[([], value.into())])
     }
 
-    pub(super) fn counter<'v>(&mut self, name: &str, help: &str, value: impl Into<Value<'v>>) -> fmt::Result {
-        self.family(name, help, Kind::Counter, &[([], value.into())])
-    }
-
-    /// Writes a counter with a sample for each of these values of a label.
-    pub(super) fn counters_of(
-        &mut self,
-        name: &str,
-        help: &str,
-        label: &str,
-        counts: &[(&str, u64)],
-    ) -> fmt::Result {
-        self.samples(name, help, Kind::Counter, &mut |samples| {
+    /// Writes a family with a sample for each of these values of a label.
+    pub(super) fn counts(&mut self, name: &str, label: &str, counts: &[(&str, u64)]) -> fmt::Result {
+        self.samples(name, &mut |samples| {
             counts.iter().try_for_each(|(value, count)| samples.sample(&[(label, value)], (*count).into()))
         })
     }
 
-    /// Writes a counter with a sample for each value of a label.
-    pub(super) fn counters_by<L: tidegate_counts::Label>(
+    /// Writes a family with a sample for each value of a label.
+    pub(super) fn counts_by<L: tidegate_counts::Label>(
         &mut self,
         name: &str,
-        help: &str,
         label: &str,
         counts: &Counts<L>,
     ) -> fmt::Result {
-        self.samples(name, help, Kind::Counter, &mut |samples| write_counts(samples, label, counts))
+        self.samples(name, &mut |samples| write_counts(samples, label, counts))
     }
 
     /// Writes a family with these samples.
     pub(super) fn family<const LABELS: usize>(
         &mut self,
         name: &str,
-        help: &str,
-        kind: Kind,
         values: &[([Label<'_>; LABELS], Value<'_>)],
     ) -> fmt::Result {
-        self.samples(name, help, kind, &mut |samples: &mut dyn Samples| {
+        self.samples(name, &mut |samples: &mut dyn Samples| {
             values.iter().try_for_each(|(labels, value)| samples.sample(labels, *value))
         })
     }
 
     /// Writes a family with the samples that `write` writes.
-    pub(super) fn samples(
-        &mut self,
-        name: &str,
-        help: &str,
-        kind: Kind,
-        write: WriteSamples<'_>,
-    ) -> fmt::Result {
-        let name = format!("{}{name}", self.prefix);
-        self.sink.family(Family { name: &name, help, kind }, write)
+    pub(super) fn samples(&mut self, name: &str, write: WriteSamples<'_>) -> fmt::Result {
+        self.sink.family(Family::named(&format!("{}{name}", self.prefix)), write)
     }
 }
 

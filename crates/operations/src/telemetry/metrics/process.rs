@@ -31,18 +31,17 @@ impl Page<'_> {
         else {
             return Ok(());
         };
-        self.counter("process_cpu_seconds", "CPU time of the process, user and system", cpu_seconds)?;
-        self.gauge("process_resident_memory_bytes", "Memory of the process that is in RAM", resident_bytes)?;
-        self.gauge("process_threads", "Threads of the process", threads)?;
+        self.value("process_cpu_seconds", cpu_seconds)?;
+        self.value("process_resident_memory_bytes", resident_bytes)?;
+        self.value("process_threads", threads)?;
         if let Some(boot) = boot(&machine) {
-            let what = "Unix time at which the process started";
-            self.gauge("process_start_time_seconds", what, boot + start_seconds)?;
+            self.value("process_start_time_seconds", boot + start_seconds)?;
         }
         let Ok(files) = fs::read_dir("/proc/self/fd") else { return Ok(()) };
-        self.gauge("process_open_fds", "Open file descriptors", files.count() as u64)?;
+        self.value("process_open_fds", files.count() as u64)?;
         let limits = read("/proc/self/limits");
         let Some(most) = limits.as_deref().and_then(files_max) else { return Ok(()) };
-        self.gauge("process_max_fds", "Maximum number of open file descriptors", most)
+        self.value("process_max_fds", most)
     }
 }
 

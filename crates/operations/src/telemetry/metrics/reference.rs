@@ -3,10 +3,7 @@
 //! A statsd metric of the reference server, `ratelimit.service.rate_limit.DOMAIN.KEY.KEY….total_hits`, becomes a series with the labels
 //! `domain`, `key1` and `key2`. Keys after the second have no label.
 
-use super::{
-    page::Page,
-    sink::{Kind, Label},
-};
+use super::{page::Page, sink::Label};
 use crate::config::RulesStatus;
 use std::{collections::BTreeMap, fmt};
 use tidegate_core::limit::Code;
@@ -50,16 +47,16 @@ impl ReferenceFigures {
     }
 }
 
-/// An outcome of hits: its name, its description, and its count.
-pub(super) type Outcome = (&'static str, &'static str, fn(&ReferenceHits) -> u64);
+/// An outcome of hits: its name and its count.
+pub(super) type Outcome = (&'static str, fn(&ReferenceHits) -> u64);
 
 /// The outcomes.
 pub(super) const OUTCOMES: [Outcome; 5] = [
-    ("total_hits", "Hits by domain and keys", |hits| hits.total),
-    ("over_limit", "Hits above their limits", |hits| hits.over_limit),
-    ("near_limit", "Hits near their limits", |hits| hits.near_limit),
-    ("within_limit", "Hits within their limits", |hits| hits.within_limit),
-    ("shadow_mode", "Hits above limits in shadow mode", |hits| hits.shadow_mode),
+    ("total_hits", |hits| hits.total),
+    ("over_limit", |hits| hits.over_limit),
+    ("near_limit", |hits| hits.near_limit),
+    ("within_limit", |hits| hits.within_limit),
+    ("shadow_mode", |hits| hits.shadow_mode),
 ];
 
 /// Labels of a series: domain, first key, and second key if there is one.
@@ -74,8 +71,8 @@ impl Page<'_> {
                 by_labels.entry(labels).or_default().add(counts);
             }
         }
-        for (name, help, read) in OUTCOMES {
-            self.samples(&format!("rate_limit_{name}"), help, Kind::PlainCounter, &mut |samples| {
+        for (name, read) in OUTCOMES {
+            self.samples(&format!("rate_limit_{name}"), &mut |samples| {
                 by_labels.iter().try_for_each(|((domain, key1, key2), hits)| {
                     let key2 = key2.as_deref().map(|key2| ("key2", key2));
                     let labels: [Label<'_>; 2] = [("domain", domain), ("key1", key1)];
@@ -86,17 +83,12 @@ impl Page<'_> {
         }
         let ReferenceFigures { errors, requests, responses, loads, failed_loads, .. } = figures;
         let error = [("err_type", "service_error")];
-        let help = "Requests without a response, by type";
-        self.family("should_rate_limit_error", help, Kind::PlainCounter, &[(error, (*errors).into())])?;
+        self.family("should_rate_limit_error", &[(error, (*errors).into())])?;
         let method = [("grpc_method", "ShouldRateLimit")];
-        let requests = [(method, (*requests).into())];
-        self.family("total_requests", "Calls by method", Kind::PlainCounter, &requests)?;
-        let help = "Time from a request's last bytes read to its response written, by method";
-        self.family("response_time_seconds", help, Kind::Histogram, &[(method, responses.into())])?;
-        let loads = [([], (*loads).into())];
-        self.family("config_load_success", "Loads of rules", Kind::PlainCounter, &loads)?;
-        let failed = [([], (*failed_loads).into())];
-        self.family("config_load_error", "Loads of rules that failed", Kind::PlainCounter, &failed)
+        self.family("total_requests", &[(method, (*requests).into())])?;
+        self.family("response_time_seconds", &[(method, responses.into())])?;
+        self.value("config_load_success", *loads)?;
+        self.value("config_load_error", *failed_loads)
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) fn counters(figures: &ReferenceFigures) -> BTreeMap<String, u64> {
     ]);
     for (key, hits) in &figures.hits {
         let key = key_of_name(key);
-        for (outcome, _, read) in OUTCOMES {
+        for (outcome, read) in OUTCOMES {
             let sum = counters.entry(format!("ratelimit.service.rate_limit.{key}.{outcome}")).or_default();
             *sum = sum.wrapping_add(read(hits));
         }

@@ -1,6 +1,6 @@
 //! Figures of the server as a whole.
 
-use super::{page::Page, sink::Kind};
+use super::page::Page;
 use crate::{
     config::{ControlPlaneCounts, RulesStatus},
     telemetry::DecisionLog,
@@ -19,25 +19,20 @@ impl Page<'_> {
     pub(super) fn decisions(&mut self, meters: &Meters) -> fmt::Result {
         let of = |event: DecisionEvent| (event.name(), meters.decisions.sum(event));
         let decided = [DecisionEvent::Admitted, DecisionEvent::Denied].map(of);
-        self.counters_of("requests", "Requests decided, by code", "code", &decided)?;
-        let help = "Descriptors that no rule decides on, by domain and keys: of an unknown domain, or matched by no rule";
-        self.by_path("descriptors_without_limit", help, &meters.unlimited)?;
-        let help = "Descriptors whose entry for the day of their calendar windows is no day, by domain and keys; the windows begin with the first day";
-        self.by_path("descriptors_without_day", help, &meters.unknown_days)?;
+        self.counts("requests", "code", &decided)?;
+        self.by_path("descriptors_without_limit", &meters.unlimited)?;
+        self.by_path("descriptors_without_day", &meters.unknown_days)?;
         let [admitted, denied] = [Code::Ok, Code::OverLimit].map(|code| meters.responses(code).sums());
         self.family(
             "decision_duration_seconds",
-            "Time from a request's last bytes read to its response written, by code",
-            Kind::Histogram,
             &[([("code", "ok")], (&admitted).into()), ([("code", "over_limit")], (&denied).into())],
         )?;
-        let help = "Time that queued requests waited until they were released";
-        self.family("queue_wait_seconds", help, Kind::Histogram, &[([], (&meters.queue_waits.sums()).into())])
+        self.value("queue_wait_seconds", &meters.queue_waits.sums())
     }
 
-    fn by_path(&mut self, name: &str, help: &str, counts: &KeyPathCounts) -> fmt::Result {
+    fn by_path(&mut self, name: &str, counts: &KeyPathCounts) -> fmt::Result {
         let (paths, others) = counts.counted();
-        self.samples(name, help, Kind::Counter, &mut |samples| {
+        self.samples(name, &mut |samples| {
             for path in &paths {
                 let labels = [("domain", &*path.domain), ("keys", &*path.path())];
                 samples.sample(&labels, path.count.into())?;
@@ -56,21 +51,19 @@ impl Page<'_> {
     ) -> fmt::Result {
         let store = limiter.store();
         if let Some(bytes) = memory_max {
-            let help = "Memory that the process may use: the machine's, or the cgroup's limit";
-            self.gauge("memory_max_bytes", help, bytes)?;
+            self.value("memory_max_bytes", bytes)?;
         }
         let of_counter = COUNTER_BYTES.saturating_add(limiter.rules().heap_bytes().most);
         let bytes = (store.counters_max() as u64).saturating_mul(of_counter);
-        self.gauge("counters_memory_max_bytes", "Memory of the maximum number of counters", bytes)?;
-        self.counter("counters_expired", "Counters dropped after they expired", store.expired() as u64)?;
-        self.gauge("counters", "Counters in memory", store.counters() as u64)?;
-        self.gauge("counters_max", "Maximum number of counters in memory", store.counters_max() as u64)?;
+        self.value("counters_memory_max_bytes", bytes)?;
+        self.value("counters_expired", store.expired() as u64)?;
+        self.value("counters", store.counters() as u64)?;
+        self.value("counters_max", store.counters_max() as u64)?;
         let outcome = match store.on_full() {
             OnFull::Deny => "denied",
             OnFull::Allow => "admitted",
         };
-        let help = "Requests that are queued: in leaky buckets, or for slots";
-        self.gauge("queued", help, limiter.queued() as u64)?;
+        self.value("queued", limiter.queued() as u64)?;
         let slots = limiter.ticket_counts(HeldKind::Slot);
         let events = [
             ("taken", slots.taken),
@@ -80,7 +73,7 @@ impl Page<'_> {
             ("unknown_renewal", slots.unknown_renewals),
             ("expired", slots.expired),
         ];
-        self.counters_of("slots", "Slots of requests in flight, by event", "event", &events)?;
+        self.counts("slots", "event", &events)?;
         let reservations = limiter.ticket_counts(HeldKind::Reservation);
         let events = [
             ("started", reservations.taken),
@@ -91,62 +84,48 @@ impl Page<'_> {
             ("lost", reservations.expired + lost_in_store),
             ("uncorrected", reservations.uncorrected),
         ];
-        self.counters_of(
-            "reservations",
-            "Estimates of costs that are known at the end, by event",
-            "event",
-            &events,
-        )?;
-        let help = "Requests that needed a new counter when there was no room, by outcome";
-        self.counters_of("no_room", help, "outcome", &[(outcome, store.no_room() as u64)])
+        self.counts("reservations", "event", &events)?;
+        self.counts("no_room", "outcome", &[(outcome, store.no_room() as u64)])
     }
 
     pub(super) fn rules(&mut self, status: &RulesStatus) -> fmt::Result {
-        self.gauge("rules_generation", "Rule sets put in force since the start", status.generation)?;
-        self.gauge("rules", "Rules in force", status.rules as u64)?;
-        self.gauge("rules_limits", "Limits in force", status.limits as u64)?;
-        self.gauge("rules_domains", "Domains in force", status.domains as u64)?;
-        let help = "Whether the rules in force are those of all sources: 0 from a failed load to the next successful one";
-        self.gauge("rules_last_load_successful", help, u64::from(status.is_last_load_successful()))?;
+        self.value("rules_generation", status.generation)?;
+        self.value("rules", status.rules as u64)?;
+        self.value("rules_limits", status.limits as u64)?;
+        self.value("rules_domains", status.domains as u64)?;
+        self.value("rules_last_load_successful", u64::from(status.is_last_load_successful()))?;
         let seconds = status.loaded_at.as_nanos() as f64 / 1e9;
-        self.gauge("rules_last_success_timestamp_seconds", "Unix time of the last successful load", seconds)?;
+        self.value("rules_last_success_timestamp_seconds", seconds)?;
         let results =
             [("succeeded", status.succeeded), ("unchanged", status.unchanged), ("failed", status.failed)];
-        self.counters_of("rules_reloads", "Attempts to change the rules, by result", "result", &results)
+        self.counts("rules_reloads", "result", &results)
     }
 
     pub(super) fn control_plane(&mut self, counts: &ControlPlaneCounts) -> fmt::Result {
-        let help = "Whether the control plane is connected";
-        self.gauge("xds_connected", help, u64::from(counts.is_connected.load(Ordering::Relaxed)))?;
-        let help = "Attempts to connect to the control plane, by result";
-        self.counters_by("xds_connects", help, "result", &counts.connects)?;
-        let help = "Responses of the control plane, by result";
-        self.counters_by("xds_updates", help, "result", &counts.updates)?;
-        let help = "Unix time of the last accepted response of the control plane; 0 before the first";
+        self.value("xds_connected", u64::from(counts.is_connected.load(Ordering::Relaxed)))?;
+        self.counts_by("xds_connects", "result", &counts.connects)?;
+        self.counts_by("xds_updates", "result", &counts.updates)?;
         let seconds = counts.accepted_at().as_nanos() as f64 / 1e9;
-        self.gauge("xds_last_success_timestamp_seconds", help, seconds)
+        self.value("xds_last_success_timestamp_seconds", seconds)
     }
 
     pub(super) fn decision_log(&mut self, log: &DecisionLog) -> fmt::Result {
         let results = [("written", log.written()), ("dropped", log.dropped()), ("failed", log.failed())];
-        self.counters_of("decision_log_lines", "Lines of the decision log, by result", "result", &results)
+        self.counts("decision_log_lines", "result", &results)
     }
 
     pub(super) fn snapshots(&mut self, snapshots: &SnapshotCounts) -> fmt::Result {
         let SnapshotFigures { passes, failures, bytes, last_at, last_took, restore } = snapshots.figures();
         let RestoreFigures { counters, took, age } = restore;
-        self.gauge("restored_counters", "Counters restored at the start", counters)?;
-        self.gauge("restore_duration_seconds", "Duration of the restore at the start", took.as_secs_f64())?;
-        let help = "Age of the snapshot that was restored";
+        self.value("restored_counters", counters)?;
+        self.value("restore_duration_seconds", took.as_secs_f64())?;
         let age = age.map(|age| ([], age.as_secs_f64().into()));
-        self.family("restored_snapshot_age_seconds", help, Kind::Gauge, age.as_slice())?;
+        self.family("restored_snapshot_age_seconds", age.as_slice())?;
         let results = [("written", passes), ("failed", failures)];
-        self.counters_of("snapshots", "Snapshots, by result", "result", &results)?;
-        self.counter("snapshot_bytes", "Bytes of all snapshots written", bytes)?;
+        self.counts("snapshots", "result", &results)?;
+        self.value("snapshot_bytes", bytes)?;
         let seconds = last_at.unwrap_or_default().as_nanos() as f64 / 1e9;
-        let help = "Unix time of the last snapshot; 0 before the first";
-        self.gauge("snapshot_last_timestamp_seconds", help, seconds)?;
-        let help = "Duration of the last snapshot";
-        self.gauge("snapshot_last_duration_seconds", help, last_took.as_secs_f64())
+        self.value("snapshot_last_timestamp_seconds", seconds)?;
+        self.value("snapshot_last_duration_seconds", last_took.as_secs_f64())
     }
 }

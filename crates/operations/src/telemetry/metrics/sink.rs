@@ -1,30 +1,12 @@
 //! The interface between the metrics and their sinks: a text page, statsd, OTLP.
 
+use super::family::Family;
 use smallvec::SmallVec;
 use std::fmt;
 use tidegate_counts::HistogramSums;
 
 /// A label's name and value.
 pub(super) type Label<'l> = (&'l str, &'l str);
-
-/// Kind of a metric.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
-    Counter,
-    /// A counter whose samples have the name of the family, without a suffix.
-    PlainCounter,
-    Gauge,
-    Histogram,
-}
-
-/// Head of a metric family.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Family<'f> {
-    /// The name, without the suffix that counters have in texts.
-    pub(super) name: &'f str,
-    pub(super) help: &'f str,
-    pub(super) kind: Kind,
-}
 
 /// A number as a value.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +46,7 @@ pub(super) type WriteSamples<'w> = &'w mut dyn FnMut(&mut dyn Samples) -> fmt::R
 /// Receives metrics, family by family.
 pub(super) trait Sink {
     /// Receives a family: calls `write` once.
-    fn family(&mut self, family: Family<'_>, write: WriteSamples<'_>) -> fmt::Result;
+    fn family(&mut self, family: Family, write: WriteSamples<'_>) -> fmt::Result;
 }
 
 /// The labels `domain` and `limit` of a limit's samples.

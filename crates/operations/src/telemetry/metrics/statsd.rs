@@ -4,8 +4,10 @@
 //! sent: the bucket's upper bound, with a sample rate of one over the growth. The figures of the reference server have that server's names.
 
 use super::{
-    LAST_PUSH_TIMEOUT, Metrics, reference_statsd,
-    sink::{Family, Kind, Label, Number, Samples, Sink, Value, WriteSamples},
+    LAST_PUSH_TIMEOUT, Metrics,
+    family::{Family, Kind},
+    reference_statsd,
+    sink::{Label, Number, Samples, Sink, Value, WriteSamples},
 };
 use cadence::{
     BufferedUdpMetricSink, Metric, MetricBuilder, MetricError, MetricResult, MetricSink, StatsdClient,
@@ -249,7 +251,7 @@ struct StatsdSink<'p> {
 }
 
 impl Sink for StatsdSink<'_> {
-    fn family(&mut self, family: Family<'_>, write: WriteSamples<'_>) -> fmt::Result {
+    fn family(&mut self, family: Family, write: WriteSamples<'_>) -> fmt::Result {
         let name = family.name.strip_prefix(OWN_PREFIX).unwrap_or(family.name);
         let name = match self.prefix.trim_end_matches('.') {
             "" => name.to_owned(),

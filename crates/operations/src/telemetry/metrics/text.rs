@@ -1,7 +1,10 @@
 //! Metrics as text, in the format of Prometheus or OpenMetrics. A page has tens of thousands of lines. It is written in pieces, and without
 //! an allocation for each line.
 
-use super::sink::{Family, Kind, Label, LimitLabels, Number, Samples, Sink, Value, WriteSamples};
+use super::{
+    family::{Family, Kind},
+    sink::{Label, LimitLabels, Number, Samples, Sink, Value, WriteSamples},
+};
 use crate::telemetry::MetricsFormat;
 use std::fmt::{self, Write};
 use tidegate_counts::HistogramSums;
@@ -42,7 +45,7 @@ impl<'p> TextSink<'p> {
 }
 
 impl Sink for TextSink<'_> {
-    fn family(&mut self, Family { name, help, kind }: Family<'_>, write: WriteSamples<'_>) -> fmt::Result {
+    fn family(&mut self, Family { name, help, kind }: Family, write: WriteSamples<'_>) -> fmt::Result {
         let (kind_name, suffix) = match kind {
             Kind::Counter => ("counter", "_total"),
             Kind::PlainCounter => match self.format {
@@ -208,22 +211,26 @@ fn push_float(text: &mut String, value: f64) -> fmt::Result {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::page::Page, *};
+    use super::*;
 
     fn page(format: MetricsFormat) -> String {
         let mut text = String::new();
         let mut collect = |piece: String| text.write_str(&piece);
         let mut sink = TextSink::new(format, &mut collect);
         let histogram = HistogramSums { bounds: vec![0.000_01, 1.0], buckets: vec![2, 0, 3], sum: 7.25 };
-        let mut page = Page::new(&mut sink, "t_");
-        page.counters_of("requests", "With code=\"x\"", "code", &[("a\"b\\c\nd é", 6)])
-            .and_then(|()| page.gauge("size", "Size", u64::MAX))
-            .and_then(|()| page.gauge("age", "Line\nfeed", 1_700_000_000.5))
-            .and_then(|()| page.family("none", "None", Kind::Gauge, &[] as &[([Label<'_>; 0], _)]))
-            .and_then(|()| {
-                page.family("took", "Took", Kind::Histogram, &[([("k", "v")], (&histogram).into())])
-            })
-            .expect("a text takes everything");
+        let families: [(_, _, _, &[Label<'_>], Option<Value<'_>>); 5] = [
+            ("t_requests", "With code=\"x\"", Kind::Counter, &[("code", "a\"b\\c\nd é")], Some(6.into())),
+            ("t_size", "Size", Kind::Gauge, &[], Some(u64::MAX.into())),
+            ("t_age", "Line\nfeed", Kind::Gauge, &[], Some(1_700_000_000.5.into())),
+            ("t_none", "None", Kind::Gauge, &[], None),
+            ("t_took", "Took", Kind::Histogram, &[("k", "v")], Some((&histogram).into())),
+        ];
+        for (name, help, kind, labels, value) in families {
+            let written = sink.family(Family { name, help, kind }, &mut |samples| {
+                value.map_or(Ok(()), |value| samples.sample(labels, value))
+            });
+            written.expect("a text takes everything");
+        }
         sink.finish().expect("a string takes all");
         text
     }

@@ -1,6 +1,6 @@
 //! Metrics of TLS: handshakes by result, reloads of certificates, and the end of their validity.
 
-use super::{page::Page, sink::Kind};
+use super::page::Page;
 use std::{fmt, sync::Arc};
 use tidegate_counts::{Attempt, Label};
 use tidegate_transport::{HandshakeResult, TlsCounts};
@@ -10,8 +10,7 @@ impl Page<'_> {
     pub(super) fn tls(&mut self, ports: &[(&'static str, Arc<TlsCounts>)]) -> fmt::Result {
         let with_tls =
             || ports.iter().filter_map(|(port, counts)| Some((*port, counts, counts.not_after()?)));
-        let help = "TLS handshakes, by port and result";
-        self.samples("tls_handshakes", help, Kind::Counter, &mut |samples| {
+        self.samples("tls_handshakes", &mut |samples| {
             for (port, counts) in ports {
                 for result in HandshakeResult::ALL.iter().copied() {
                     let has_tls = counts.not_after().is_some();
@@ -23,15 +22,13 @@ impl Page<'_> {
             }
             Ok(())
         })?;
-        let help = "Unix time at which the certificate in force expires";
         let name = "tls_certificate_not_after_timestamp_seconds";
-        self.samples(name, help, Kind::Gauge, &mut |samples| {
+        self.samples(name, &mut |samples| {
             with_tls().try_for_each(|(port, _, not_after)| {
                 samples.sample(&[("port", port)], (not_after as f64).into())
             })
         })?;
-        let help = "Reloads of the certificate, by result; after a failed one the certificate in force stays";
-        self.samples("tls_certificate_reloads", help, Kind::Counter, &mut |samples| {
+        self.samples("tls_certificate_reloads", &mut |samples| {
             for (port, counts, _) in with_tls() {
                 for result in Attempt::ALL {
                     let labels = [("port", port), ("result", result.name())];

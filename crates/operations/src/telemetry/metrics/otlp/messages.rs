@@ -1,6 +1,9 @@
 //! Metrics as messages of OTLP. Counters and histograms are cumulative since the start of the process.
 
-use super::super::sink::{Family, Kind, Label, Number, Samples, Sink, Value, WriteSamples};
+use super::super::{
+    family::{Family, Kind},
+    sink::{Label, Number, Samples, Sink, Value, WriteSamples},
+};
 use opentelemetry_proto::tonic::{
     common::v1::{AnyValue, KeyValue, any_value},
     metrics::v1::{
@@ -50,7 +53,7 @@ impl OtlpSink {
 }
 
 impl Sink for OtlpSink {
-    fn family(&mut self, family: Family<'_>, write: WriteSamples<'_>) -> fmt::Result {
+    fn family(&mut self, family: Family, write: WriteSamples<'_>) -> fmt::Result {
         let mut samples = OtlpSamples { sink: self, family, numbers: Vec::new(), histograms: Vec::new() };
         write(&mut samples)?;
         samples.finish();
@@ -58,14 +61,14 @@ impl Sink for OtlpSink {
     }
 }
 
-struct OtlpSamples<'s, 'f> {
+struct OtlpSamples<'s> {
     sink: &'s mut OtlpSink,
-    family: Family<'f>,
+    family: Family,
     numbers: Vec<NumberDataPoint>,
     histograms: Vec<HistogramDataPoint>,
 }
 
-impl OtlpSamples<'_, '_> {
+impl OtlpSamples<'_> {
     fn finish(&mut self) {
         let (numbers, histograms) = (std::mem::take(&mut self.numbers), std::mem::take(&mut self.histograms));
         let points = numbers.len() + histograms.len();
@@ -110,7 +113,7 @@ impl OtlpSamples<'_, '_> {
     }
 }
 
-impl Samples for OtlpSamples<'_, '_> {
+impl Samples for OtlpSamples<'_> {
     fn sample(&mut self, labels: &[Label<'_>], value: Value<'_>) -> fmt::Result {
         match value {
             Value::Number(Number::Integer(value)) => {
@@ -149,16 +152,19 @@ pub(super) fn attribute(key: &str, value: &str) -> KeyValue {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::super::page::Page, *};
+    use super::*;
 
     #[test]
     fn many_series_are_divided_into_messages_and_none_is_lost() {
         let mut sink = OtlpSink::new(Period { start: 1, now: 2 });
-        let mut page = Page::new(&mut sink, "t_");
-        let written = page.samples("many", "Many", Kind::Counter, &mut |samples| {
-            (0..5_000_u64).try_for_each(|n| samples.sample(&[("n", &n.to_string())], n.into()))
-        });
-        written.and_then(|()| page.gauge("size_bytes", "Size", 7)).expect("the sink does not fail");
+        let mut write = |family, count: u64| {
+            let mut samples = |samples: &mut dyn Samples| {
+                (0..count).try_for_each(|n| samples.sample(&[("n", &n.to_string())], n.into()))
+            };
+            sink.family(family, &mut samples).expect("the sink does not fail");
+        };
+        write(Family { name: "t_many", help: "Many", kind: Kind::Counter }, 5_000);
+        write(Family { name: "t_size_bytes", help: "Size", kind: Kind::Gauge }, 1);
         let points = |metric: &Metric| match &metric.data {
             Some(Data::Sum(sum)) => sum.data_points.len(),
             Some(Data::Gauge(gauge)) => gauge.data_points.len(),
