@@ -29,11 +29,12 @@ pub struct Estimate {
 pub struct Sketch<K> {
     capacity: usize,
     counted: Vec<Counted<K>>,
-    /// Slot of each key.
-    by_key: HashTable<u32>,
-    /// Slots as a heap: no key has more hits than those at `2 * position + 1` and `2 * position + 2`. To move a slot takes no search for
-    /// its key.
-    heap: Vec<u32>,
+    /// The position of each key.
+    by_key: HashTable<usize>,
+    /// The fewest hits of a key when they were last searched. All keys before `next` have more: hits grow, and a key that
+    /// replaces another begins with more.
+    fewest: u64,
+    next: usize,
     total: u64,
 }
 
@@ -41,8 +42,6 @@ pub struct Sketch<K> {
 struct Counted<K> {
     key: K,
     hash: u64,
-    /// Position in the heap.
-    position: u32,
     estimate: Estimate,
 }
 
@@ -60,7 +59,7 @@ pub struct Summary<K> {
 impl<K: Hash + Eq + Clone> Sketch<K> {
     /// An empty sketch. Its memory grows as keys are added.
     pub fn new(capacity: usize) -> Self {
-        Self { capacity, counted: Vec::new(), by_key: HashTable::new(), heap: Vec::new(), total: 0 }
+        Self { capacity, counted: Vec::new(), by_key: HashTable::new(), fewest: 0, next: 0, total: 0 }
     }
 
     /// Whether nothing was added.
@@ -77,88 +76,52 @@ impl<K: Hash + Eq + Clone> Sketch<K> {
     ) {
         self.total = self.total.saturating_add(hits);
         let hash = STATE.hash_one(borrowed);
-        let is_key = |one: &u32| {
-            let one = &self.counted[*one as usize];
+        let is_key = |one: &usize| {
+            let one = &self.counted[*one];
             one.hash == hash && borrowed.equivalent(&one.key)
         };
         if let Some(&one) = self.by_key.find(hash, is_key) {
-            let one = &mut self.counted[one as usize];
-            one.estimate.hits = one.estimate.hits.saturating_add(hits);
-            let position = one.position as usize;
-            self.sink(position);
+            let estimate = &mut self.counted[one].estimate;
+            estimate.hits = estimate.hits.saturating_add(hits);
             return;
         }
         let index = if self.counted.len() < self.capacity {
-            let index = self.counted.len() as u32;
-            self.counted.push(Counted {
-                key: key(),
-                hash,
-                position: index,
-                estimate: Estimate { hits, error: 0 },
-            });
-            self.heap.push(index);
-            self.rise(self.heap.len() - 1);
-            index
+            self.counted.push(Counted { key: key(), hash, estimate: Estimate { hits, error: 0 } });
+            self.counted.len() - 1
         } else {
-            let Some(&index) = self.heap.first() else { return };
-            let one = &mut self.counted[index as usize];
+            let Some(index) = self.with_fewest() else { return };
+            let one = &mut self.counted[index];
             if let Ok(entry) = self.by_key.find_entry(one.hash, |other| *other == index) {
                 entry.remove();
             }
-            let least = one.estimate.hits;
-            let estimate = Estimate { hits: least.saturating_add(hits), error: least };
-            *one = Counted { key: key(), hash, position: 0, estimate };
-            self.sink(0);
+            let estimate = Estimate { hits: self.fewest.saturating_add(hits), error: self.fewest };
+            *one = Counted { key: key(), hash, estimate };
             index
         };
-        self.by_key.insert_unique(hash, index, |one| self.counted[*one as usize].hash);
+        self.by_key.insert_unique(hash, index, |one| self.counted[*one].hash);
+    }
+
+    /// The position of a key with the fewest hits. Keys with equally many are found in one pass.
+    fn with_fewest(&mut self) -> Option<usize> {
+        let hits = |one: &Counted<K>| one.estimate.hits;
+        match self.counted[self.next..].iter().position(|one| hits(one) == self.fewest) {
+            Some(steps) => self.next += steps,
+            None => {
+                (self.next, self.fewest) =
+                    self.counted.iter().map(hits).enumerate().min_by_key(|(_, hits)| *hits)?;
+            }
+        }
+        Some(self.next)
     }
 
     /// Returns the hits added so far, and empties the sketch.
     pub fn take(&mut self) -> Summary<K> {
-        let absent_max = match self.heap.first() {
-            Some(least) if self.heap.len() == self.capacity => self.counted[*least as usize].estimate.hits,
-            _ => 0,
-        };
+        let is_full = self.counted.len() == self.capacity;
+        let absent_max = if is_full { self.counted.iter().map(|one| one.estimate.hits).min() } else { None };
         self.by_key.clear();
-        self.heap.clear();
         let keys = self.counted.drain(..).map(|one| (one.key, one.estimate)).collect();
-        Summary { keys, absent_max, total: std::mem::take(&mut self.total) }
-    }
-
-    fn hits_at(&self, position: usize) -> u64 {
-        self.counted[self.heap[position] as usize].estimate.hits
-    }
-
-    fn rise(&mut self, mut position: usize) {
-        while position > 0 {
-            let above = (position - 1) / 2;
-            if self.hits_at(above) <= self.hits_at(position) {
-                return;
-            }
-            self.swap(position, above);
-            position = above;
-        }
-    }
-
-    fn sink(&mut self, mut position: usize) {
-        loop {
-            let children = [2 * position + 1, 2 * position + 2];
-            let below = children.into_iter().filter(|child| *child < self.heap.len());
-            let Some(least) = below.min_by_key(|child| self.hits_at(*child)) else { return };
-            if self.hits_at(position) <= self.hits_at(least) {
-                return;
-            }
-            self.swap(position, least);
-            position = least;
-        }
-    }
-
-    fn swap(&mut self, one: usize, other: usize) {
-        self.heap.swap(one, other);
-        for position in [one, other] {
-            self.counted[self.heap[position] as usize].position = position as u32;
-        }
+        (self.fewest, self.next) = (0, 0);
+        Summary { keys, absent_max: absent_max.unwrap_or(0), total: std::mem::take(&mut self.total) }
     }
 }
 
