@@ -23,8 +23,6 @@ use tidegate_service::{Cancellation, Event};
 
 /// The most bytes of all recorded decisions.
 pub const BYTES_MAX: usize = 16 << 20;
-/// Bytes of a chunk after which another chunk begins.
-const CHUNK_BYTES: usize = 64 << 10;
 /// Time that the record should cover.
 const SPAN: Duration = Duration::from_secs(300);
 /// The recording ends this long after the last request for it.
@@ -61,21 +59,18 @@ pub struct RecorderStatus {
 
 #[derive(Default)]
 struct Kept {
-    /// Chunks in the order of time.
-    chunks: VecDeque<Chunk>,
-    bytes: usize,
-    decisions: u64,
+    /// Rounds in the order of time.
+    rounds: VecDeque<Round>,
     /// Number of decisions that the queue dropped before this recording began.
     dropped_before: u64,
     /// End of the recording.
     until: Timestamp,
 }
 
-/// Consecutive records.
-struct Chunk {
-    first: Timestamp,
-    last: Timestamp,
-    decisions: u64,
+/// Records that were collected together.
+struct Round {
+    at: Timestamp,
+    decisions: usize,
     bytes: Vec<u8>,
 }
 
@@ -132,9 +127,9 @@ impl Recorder {
 
     fn status_of(&self, kept: &Kept) -> RecorderStatus {
         RecorderStatus {
-            decisions: kept.decisions,
-            first: kept.chunks.front().map(|chunk| chunk.first),
-            bytes: kept.bytes,
+            decisions: kept.rounds.iter().map(|round| round.decisions as u64).sum(),
+            first: kept.rounds.iter().flat_map(Round::records).next().map(|(first, _)| first),
+            bytes: kept.bytes(),
             share: share(self.halvings.load(Ordering::Relaxed)),
             dropped: self.queue.dropped() - kept.dropped_before,
         }
@@ -153,33 +148,30 @@ impl Recorder {
             return;
         }
         self.queue.take(taken);
-        let mut records: Vec<(u64, &[u8])> = taken.iter().flat_map(|bytes| encoded(bytes)).collect();
+        let mut records: Vec<(Timestamp, &[u8])> = taken.iter().flat_map(|bytes| encoded(bytes)).collect();
         records.sort_by_key(|(received, _)| *received);
+        // Some records may have been queued before the share was halved.
         let halvings = self.halvings.load(Ordering::Relaxed);
-        for (received, bytes) in records {
-            // The record may have been queued before the share was halved.
-            if halvings == 0 || is_selected_record(halvings, bytes) {
-                kept.push(Timestamp::from_nanos(received), bytes);
-            }
-        }
+        kept.rounds.push_back(Round::new(now, halvings, records.into_iter()));
         self.fit(&mut kept, now, BYTES_MAX);
     }
 
     /// Drops records older than [`SPAN`]. If that does not suffice, halves the share.
     fn fit(&self, kept: &mut Kept, now: Timestamp, bytes_max: usize) {
-        while kept.chunks.front().is_some_and(|chunk| now.since(chunk.last) > SPAN) {
-            kept.pop();
+        while kept.rounds.front().is_some_and(|round| now.since(round.at) > SPAN) {
+            kept.rounds.pop_front();
         }
-        while kept.bytes > bytes_max {
+        while kept.bytes() > bytes_max {
             let halvings = self.halvings.load(Ordering::Relaxed) + 1;
             if halvings > HALVINGS_MAX {
                 // Nearly all requests have equal values.
-                kept.pop();
+                kept.rounds.pop_front();
                 continue;
             }
             self.halvings.store(halvings, Ordering::Relaxed);
-            let chunks = std::mem::take(kept).chunks_of(halvings);
-            *kept = Kept { until: kept.until, dropped_before: kept.dropped_before, ..chunks };
+            for round in &mut kept.rounds {
+                *round = Round::new(round.at, halvings, round.records());
+            }
         }
     }
 
@@ -192,58 +184,41 @@ impl Recorder {
     /// The recorded decisions, nearly in the order of their receipt, and the state of the record.
     pub(super) fn recorded(&self) -> (Recorded, RecorderStatus) {
         let kept = self.kept.lock();
-        let chunks = kept.chunks.iter().map(|chunk| chunk.bytes.clone()).collect();
+        let rounds = kept.rounds.iter().map(|round| round.bytes.clone()).collect();
         let status = self.status_of(&kept);
-        (Recorded { chunks, share: status.share }, status)
+        (Recorded { rounds, share: status.share }, status)
     }
 }
 
 impl Kept {
-    fn push(&mut self, received: Timestamp, bytes: &[u8]) {
-        let is_full = |chunk: &Chunk| chunk.bytes.len() + bytes.len() > CHUNK_BYTES;
-        if self.chunks.back().is_none_or(is_full) {
-            let chunk = Chunk { first: received, last: received, decisions: 0, bytes: Vec::new() };
-            self.chunks.push_back(chunk);
-        }
-        let Some(chunk) = self.chunks.back_mut() else { return };
-        chunk.bytes.extend_from_slice(bytes);
-        chunk.last = chunk.last.max(received);
-        chunk.decisions += 1;
-        self.bytes += bytes.len();
-        self.decisions += 1;
+    fn bytes(&self) -> usize {
+        self.rounds.iter().map(|round| round.bytes.len()).sum()
     }
+}
 
-    fn pop(&mut self) {
-        if let Some(chunk) = self.chunks.pop_front() {
-            self.bytes -= chunk.bytes.len();
-            self.decisions -= chunk.decisions;
-        }
-    }
-
+impl Round {
     /// The records of the requests that are still selected after `halvings`.
-    fn chunks_of(self, halvings: u32) -> Self {
-        let mut selected = Self::default();
-        for chunk in self.chunks {
-            for (received, bytes) in encoded(&chunk.bytes) {
-                if is_selected_record(halvings, bytes) {
-                    selected.push(Timestamp::from_nanos(received), bytes);
-                }
-            }
-        }
-        selected
+    fn new<'r>(at: Timestamp, halvings: u32, records: impl Iterator<Item = (Timestamp, &'r [u8])>) -> Self {
+        let selected = records.map(|(_, bytes)| bytes);
+        let selected: Vec<&[u8]> = selected.filter(|bytes| is_selected_record(halvings, bytes)).collect();
+        Self { at, decisions: selected.len(), bytes: selected.concat() }
+    }
+
+    fn records(&self) -> impl Iterator<Item = (Timestamp, &[u8])> {
+        encoded(&self.bytes)
     }
 }
 
 /// Recorded decisions, encoded.
 pub(super) struct Recorded {
-    chunks: Vec<Vec<u8>>,
+    rounds: Vec<Vec<u8>>,
     share: f64,
 }
 
 impl Recorded {
     /// The decisions that were received at `from` or later, and the later cancellations.
     pub(super) fn steps(&self, from: Timestamp) -> impl Iterator<Item = Step> {
-        let records = self.chunks.iter().flat_map(|bytes| decode_records(bytes));
+        let records = self.rounds.iter().flat_map(|bytes| decode_records(bytes));
         let records = records.filter(move |record| record.received >= from.as_nanos());
         records.map(|record| step(&record, self.share))
     }
@@ -258,6 +233,9 @@ fn is_selected(halvings: u32, hash: impl FnOnce() -> u64) -> bool {
 }
 
 fn is_selected_record(halvings: u32, bytes: &[u8]) -> bool {
+    if halvings == 0 {
+        return true;
+    }
     // A cancellation does not contain the values of its request. Cancellations are few.
     let is_kept =
         |record: Record<'_>| record.is_cancellation() || is_selected(halvings, || hash_of_record(&record));
@@ -265,13 +243,14 @@ fn is_selected_record(halvings: u32, bytes: &[u8]) -> bool {
 }
 
 /// The encoded records of a buffer, each with its time.
-fn encoded(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+fn encoded(bytes: &[u8]) -> impl Iterator<Item = (Timestamp, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         // A record is preceded by its length.
         let length = u32::from_ne_bytes(*rest.first_chunk()?) as usize;
         let record = rest.split_off(..length + size_of::<u32>())?;
-        Some((decode_records(record).next()?.received, record))
+        let received = decode_records(record).next()?.received;
+        Some((Timestamp::from_nanos(received), record))
     })
 }
 
