@@ -108,40 +108,14 @@ fn fault(package: &Value, licenses: &BTreeSet<&str>, registries: &BTreeSet<&str>
 
 /// Whether the allowed licences satisfy an SPDX expression. A slash, which old packages write, means OR.
 fn is_allowed(expression: &str, allowed: &BTreeSet<&str>) -> bool {
-    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
-    let mut tokens = spaced.split_whitespace().peekable();
-    let satisfied = any(&mut tokens, allowed);
-    satisfied && tokens.next().is_none()
-}
-
-type Tokens<'t> = std::iter::Peekable<std::str::SplitWhitespace<'t>>;
-
-fn any(tokens: &mut Tokens<'_>, allowed: &BTreeSet<&str>) -> bool {
-    let mut satisfied = all(tokens, allowed);
-    while tokens.next_if_eq(&"OR").is_some() {
-        satisfied |= all(tokens, allowed);
+    if let Some((before, rest)) = expression.rsplit_once('(') {
+        // An allowed licence, or none, has the value of the part in parentheses.
+        let Some((inner, after)) = rest.split_once(')') else { return false };
+        let value = allowed.first().filter(|_| is_allowed(inner, allowed)).copied().unwrap_or_default();
+        return is_allowed(&format!("{before}{value}{after}"), allowed);
     }
-    satisfied
-}
-
-fn all(tokens: &mut Tokens<'_>, allowed: &BTreeSet<&str>) -> bool {
-    let mut satisfied = one(tokens, allowed);
-    while tokens.next_if_eq(&"AND").is_some() {
-        satisfied &= one(tokens, allowed);
-    }
-    satisfied
-}
-
-fn one(tokens: &mut Tokens<'_>, allowed: &BTreeSet<&str>) -> bool {
-    if tokens.next_if_eq(&"(").is_some() {
-        let satisfied = any(tokens, allowed);
-        return tokens.next() == Some(")") && satisfied;
-    }
-    let Some(license) = tokens.next() else { return false };
-    match tokens.next_if_eq(&"WITH").and_then(|_| tokens.next()) {
-        Some(exception) => allowed.contains(format!("{license} WITH {exception}").as_str()),
-        None => allowed.contains(license),
-    }
+    let expression = expression.replace('/', " OR ");
+    expression.split(" OR ").any(|all| all.split(" AND ").all(|license| allowed.contains(license.trim())))
 }
 
 #[cfg(test)]
