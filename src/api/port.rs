@@ -10,7 +10,7 @@
 use super::{
     client::Client,
     grpc::{
-        LongLivedBounds, LongLivedCalls, OneMessage, QUOTA_STREAM, WholeMessages, compressed_call,
+        LongLivedBounds, LongLivedCalls, OfCall, QUOTA_STREAM, WholeMessages, compressed_call,
         explain_unknown_method, is_grpc, malformed_timeout, not_a_call, one_message, timeout,
     },
     health::Health,
@@ -104,21 +104,17 @@ impl GrpcPort {
         message_bytes_max: usize,
         long_lived: LongLivedBounds,
     ) -> Self {
-        let long_lived = LongLivedCalls::new(long_lived);
-        let of_tasks = Arc::new(service.clone());
-        let (peer, names, bodies) = (Arc::default(), Arc::default(), None);
-        let streams_logged = Arc::new(LogTimes::every(REFUSAL_LOG_INTERVAL));
         Self {
+            of_tasks: Arc::new(service.clone()),
             service,
-            of_tasks,
             routes,
             health,
             message_bytes_max,
-            long_lived,
-            peer,
-            names,
-            streams_logged,
-            bodies,
+            long_lived: LongLivedCalls::new(long_lived),
+            peer: Arc::default(),
+            names: Arc::default(),
+            streams_logged: Arc::new(LogTimes::every(REFUSAL_LOG_INTERVAL)),
+            bodies: None,
         }
     }
 
@@ -400,20 +396,20 @@ impl Service for GrpcPort {
         // Reflection and quotas stream their requests; every other method takes one message.
         let uri = request.uri().clone();
         let path = uri.path();
-        let is_unary = !path.starts_with("/grpc.reflection.") && path != QUOTA_STREAM;
         let is_lease = path.starts_with("/tidegate.v1.Leases/");
-        let bytes_max = match path == QUOTA_STREAM {
-            true => self.message_bytes_max.max(rlqs::REPORT_BYTES_MAX),
-            false => self.message_bytes_max,
+        let (messages, bytes_max) = match path {
+            QUOTA_STREAM => {
+                (OfCall::Stream(rlqs::screen), self.message_bytes_max.max(rlqs::REPORT_BYTES_MAX))
+            }
+            _ if path.starts_with("/grpc.reflection.") => {
+                (OfCall::Stream(|_| Ok(())), self.message_bytes_max)
+            }
+            _ => (OfCall::One, self.message_bytes_max),
         };
         let share = request.body().share();
         let delivery = (path == QUOTA_STREAM).then(|| request.body().delivery());
         let of_connection = share.clone();
-        let mut request = request.map(|body| match (is_unary, &delivery) {
-            (true, _) => Body::new(WholeMessages::new(OneMessage::new(body), bytes_max, share)),
-            (false, None) => Body::new(WholeMessages::new(body, bytes_max, share)),
-            (false, Some(_)) => Body::new(rlqs::Screened(WholeMessages::new(body, bytes_max, share))),
-        });
+        let mut request = request.map(|body| Body::new(WholeMessages::new(body, messages, bytes_max, share)));
         if let Some(places) = &places
             && delivery.is_some()
         {

@@ -2,13 +2,11 @@
 
 mod long_lived;
 pub(super) mod timeout;
-mod unary;
 mod whole_messages;
 
 pub use long_lived::LongLivedBounds;
 pub(super) use long_lived::{LongLivedCalls, Places, QUOTA_STREAM};
-pub(super) use unary::OneMessage;
-pub(super) use whole_messages::WholeMessages;
+pub(super) use whole_messages::{OfCall, WholeMessages};
 
 use bytes::Bytes;
 use http::{

@@ -18,7 +18,7 @@ use pace::{Pace, Paces};
 use prost::Message as _;
 pub(in crate::api) use responses::Receipts;
 use responses::{Message, Messages};
-pub(in crate::api) use screen::Screened;
+pub(in crate::api) use screen::screen;
 use std::{future::ready, pin::pin, sync::Arc, time::Duration};
 use tidegate_http2::BodyShare;
 use tidegate_service::{QuotaPeer, QuotaStream, RateLimitService, Receipt, StreamEnd};

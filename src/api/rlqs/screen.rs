@@ -2,57 +2,19 @@
 //!
 //! Invariant: a message that is passed on to the decoder has at most [`PARTS_MAX`] reports and pairs of keys and values.
 
-use bytes::Bytes;
-use http_body::{Body, Frame};
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
-use std::{
-    error::Error,
-    pin::Pin,
-    task::{Context, Poll, ready},
-};
-use tidegate_http2::grpc::PREFIX_BYTES;
 use tonic::Status;
 
 /// The most reports and pairs in one message; some 300 bytes each when decoded. A stream may have a thousand buckets.
 const PARTS_MAX: usize = 40_000;
 
-/// A body of whole messages, of which none has too many parts.
-pub(in crate::api) struct Screened<B>(pub(in crate::api) B);
-
-impl<B: Body<Data = Bytes, Error = Box<dyn Error + Send + Sync>> + Unpin> Body for Screened<B> {
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let frame = ready!(Pin::new(&mut self.0).poll_frame(context));
-        if let Some(Ok(frame)) = &frame
-            && let Some(data) = frame.data_ref()
-            && messages(data).any(|message| parts(message) > PARTS_MAX)
-        {
-            let message =
-                format!("a message of reports has more than {PARTS_MAX} buckets and keys; send fewer");
-            return Poll::Ready(Some(Err(Status::resource_exhausted(message).into())));
-        }
-        Poll::Ready(frame)
+/// Refuses a message of reports that has too many parts.
+pub(in crate::api) fn screen(message: &[u8]) -> Result<(), Status> {
+    if parts(message) > PARTS_MAX {
+        let reason = format!("a message of reports has more than {PARTS_MAX} buckets and keys; send fewer");
+        return Err(Status::resource_exhausted(reason));
     }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
-    }
-}
-
-/// The messages in a piece of a body.
-fn messages(mut data: &[u8]) -> impl Iterator<Item = &[u8]> {
-    std::iter::from_fn(move || {
-        let ([_, length @ ..], rest) = data.split_first_chunk::<PREFIX_BYTES>()?;
-        let length = u32::from_be_bytes(*length) as usize;
-        let (message, rest) = rest.split_at(length.min(rest.len()));
-        data = rest;
-        Some(message)
-    })
+    Ok(())
 }
 
 /// Number of reports in a message, and of pairs in their buckets.
@@ -116,7 +78,5 @@ mod tests {
         }
         // Empty reports, and what is malformed behind them.
         assert_eq!(parts(&[[0x12, 0].as_slice(), &[0x12, 0, 0xff]].concat()), 2);
-        let framed = [[0, 0, 0, 0, 2, 0x12, 0].as_slice(), &[0, 0, 0, 0, 1, 9]].concat();
-        assert_eq!(messages(&framed).collect::<Vec<_>>(), [&[0x12, 0][..], &[9]]);
     }
 }
