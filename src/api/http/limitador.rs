@@ -183,20 +183,8 @@ fn limited(info: &Info, decided: &RateLimitResponse) -> Response {
     response
 }
 
-/// A response to a request that is not decided. Boxed because it is rare and large.
-struct Refusal(Box<Response>);
-
-impl Refusal {
-    fn new(status: StatusCode, reason: String) -> Self {
-        Self(Box::new((status, reason).into_response()))
-    }
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        *self.0
-    }
-}
+/// The response to a request that is not decided.
+type Refusal = (StatusCode, String);
 
 /// Reads the body of a request, and decides it.
 async fn decide(
@@ -211,7 +199,7 @@ async fn decide(
             let reason =
                 format!("the body is not {{namespace, values, delta, response_headers}} in JSON: {error}");
             refuse(&state.service, tidegate_service::Refusal::UndecodableMessage, peer, &reason);
-            Refusal::new(StatusCode::BAD_REQUEST, format!("{reason}\n"))
+            (StatusCode::BAD_REQUEST, format!("{reason}\n"))
         })?;
     let entry =
         |(key, value): (&String, &String)| Entry { key: strings.bytes(key), value: strings.bytes(value) };
@@ -231,7 +219,7 @@ async fn decide(
             CallError::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::BAD_REQUEST,
         };
-        Refusal::new(status, format!("{error}\n"))
+        (status, format!("{error}\n"))
     })?;
     Ok((info, response.message))
 }
