@@ -6,46 +6,48 @@
 use super::state::HttpState;
 use axum::{
     body::Body,
-    http::{StatusCode, header::CONTENT_TYPE},
+    http::{
+        HeaderValue, StatusCode,
+        header::{CONTENT_LENGTH, CONTENT_TYPE},
+    },
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use http_body::{Frame, SizeHint};
-use std::{
-    convert::Infallible,
-    fmt,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    vec,
-};
+use std::{convert::Infallible, fmt, sync::Arc};
 use tidegate_core::clock::Clock;
 use tidegate_threads::Yields;
 use tokio::task::JoinError;
+use tokio_stream::StreamExt as _;
 
 /// Receives the pieces of a text; returns an error once the client is gone.
 pub(super) type SendPiece<'p> = &'p mut dyn FnMut(String) -> fmt::Result;
 
-/// Writes a text.
+/// A response with a text.
 pub(super) async fn long_text(
     state: &HttpState,
     about: &str,
     write: impl FnOnce() -> String + Send + 'static,
-) -> Result<LongText, (StatusCode, String)> {
+) -> Result<Response, (StatusCode, String)> {
     long_text_in_pieces(state, about, |send| send(write())).await
 }
 
-/// Writes a text in pieces.
+/// A response with a text in pieces; the memory of each is freed when it is sent. It is plain text unless the route states another type.
 pub(super) async fn long_text_in_pieces(
     state: &HttpState,
     about: &str,
     write: impl FnOnce(SendPiece<'_>) -> fmt::Result + Send + 'static,
-) -> Result<LongText, (StatusCode, String)> {
+) -> Result<Response, (StatusCode, String)> {
     let clock = state.service.clock();
     let failed = |_| (StatusCode::INTERNAL_SERVER_ERROR, format!("{about} could not be written\n"));
     let pieces = pieces_of(clock, write).await.map_err(failed)?;
-    let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
-    Ok(LongText { pieces: pieces.into_iter(), bytes, yields: Yields::new(clock.clone()) })
+    let bytes: usize = pieces.iter().map(Bytes::len).sum();
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    let mut yields = Yields::new(clock.clone());
+    let pieces = tokio_stream::iter(pieces).map(move |piece| {
+        yields.yield_now();
+        Ok::<_, Infallible>(piece)
+    });
+    Ok(([(CONTENT_TYPE, plain), (CONTENT_LENGTH, bytes.into())], Body::from_stream(pieces)).into_response())
 }
 
 /// Collects the pieces of a text. Dropping this future ends the writing after the current piece.
@@ -73,43 +75,6 @@ async fn pieces_of(
     let pieces = writing.await;
     drop(client);
     pieces
-}
-
-/// A text that is sent piece by piece; the memory of each is freed when it is sent. It is plain text unless the route states another type.
-pub(super) struct LongText {
-    pieces: vec::IntoIter<Bytes>,
-    /// Length of `pieces`.
-    bytes: u64,
-    yields: Yields,
-}
-
-impl IntoResponse for LongText {
-    fn into_response(self) -> Response {
-        ([(CONTENT_TYPE, "text/plain; charset=utf-8")], Body::new(self)).into_response()
-    }
-}
-
-impl http_body::Body for LongText {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let Some(piece) = self.pieces.next() else { return Poll::Ready(None) };
-        self.yields.yield_now();
-        self.bytes -= piece.len() as u64;
-        Poll::Ready(Some(Ok(Frame::data(piece))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.bytes == 0
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.bytes)
-    }
 }
 
 #[cfg(test)]
