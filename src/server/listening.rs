@@ -62,11 +62,8 @@ impl Http {
     ) -> Result<Self, ServeError> {
         let has_port = !settings.http_listen.is_empty();
         let in_force = tokens.as_ref().map(TokenFile::tokens);
-        let state = HttpState::new(service.clone(), settings.http.clone(), in_force)
-            .with_control(control)
-            .with_body_memory(Arc::clone(&settings.body_memory))
-            // A page under another name has no token, and no certificate for its name.
-            .with_checked_hosts(settings.http.token_file.is_none() && settings.tls.http.is_none());
+        let mut state = HttpState::new(service.clone(), settings.http.clone(), in_force);
+        (state.control, state.body_memory) = (control, Arc::clone(&settings.body_memory));
         let port = has_port.then(|| HttpPort::start(state.clone(), tls)).transpose()?;
         Ok(Self { state, port, tokens })
     }

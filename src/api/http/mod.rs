@@ -9,7 +9,6 @@ mod console;
 mod control;
 #[cfg(feature = "fuzzing")]
 pub(in crate::api) mod fuzz_bridge;
-mod hosts;
 mod index;
 mod json;
 mod json_texts;
@@ -27,7 +26,6 @@ mod timed_stream;
 mod whole_body;
 
 pub(crate) use connection::serve_connection;
-pub use hosts::Hosts;
 pub use metrics_path::MetricsPath;
 pub use state::{HttpBounds, HttpSettings, HttpState};
 pub(crate) use timed_stream::Progress;

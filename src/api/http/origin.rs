@@ -3,7 +3,7 @@
 //! A page may send a POST of some media types to any address without asking that server (a "simple request"), with the client
 //! certificate of its user. A page on a name that resolves to this address later (DNS rebinding) may read the responses too.
 
-use super::{hosts::Hosts, paths, refused::refused, state::HttpState, whole_body::closing};
+use super::{paths, refused::refused, state::HttpState, whole_body::closing};
 use crate::api::client::Client;
 use axum::{
     extract::{Request, State},
@@ -28,11 +28,20 @@ pub(super) async fn check(State(state): State<HttpState>, request: Request, next
     let (peer, _) = Client::of(request.extensions());
     // No browser connects to Unix sockets.
     let is_unix = peer.starts_with('u');
-    let hosts = Hosts { is_checked: state.hosts.is_checked && !is_unix, ..state.hosts.clone() };
-    match refusal(request.method(), request.uri(), request.headers(), &hosts) {
+    let are_checked = state.settings.are_hosts_checked && !is_unix;
+    let hosts = Hosts { allowed: &state.settings.allowed_hosts, are_checked };
+    match refusal(request.method(), request.uri(), request.headers(), hosts) {
         None => next.run(request).await,
         Some((status, reason)) => refused(HttpRefusal::Origin, closing(status, reason)),
     }
+}
+
+/// Names under which the port is reached.
+#[derive(Clone, Copy, Default)]
+struct Hosts<'h> {
+    /// Besides local ones.
+    allowed: &'h [String],
+    are_checked: bool,
 }
 
 /// Why a request is refused, if it is.
@@ -40,7 +49,7 @@ fn refusal(
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
-    hosts: &Hosts,
+    hosts: Hosts<'_>,
 ) -> Option<(StatusCode, &'static str)> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let host = uri.authority().map(|authority| authority.as_str()).or_else(|| text(HOST));
@@ -55,7 +64,7 @@ fn refusal(
         return Some((StatusCode::UNSUPPORTED_MEDIA_TYPE, "send `content-type: application/json`\n"));
     }
     // Scrapers use any name.
-    let is_open = uri.path() == paths::METRICS || !hosts.is_checked;
+    let is_open = uri.path() == paths::METRICS || !hosts.are_checked;
     if !is_open && host.is_some_and(|host| !is_local(name_of(host)) && !hosts.allows(name_of(host))) {
         let reason = "the name in the header `host` is not one of this server; add it with --http-allowed-hosts, use the address, or \
             set up tokens with --http-token-file\n";
@@ -65,11 +74,17 @@ fn refusal(
 }
 
 /// Whether a page of this origin was loaded from the host of the request, or from an allowed host.
-fn is_same(origin: &str, host: Option<&str>, hosts: &Hosts) -> bool {
+fn is_same(origin: &str, host: Option<&str>, hosts: Hosts<'_>) -> bool {
     let Some((scheme, of_page)) = origin.split_once("://") else { return false };
     let port = if scheme == "https" { ":443" } else { ":80" };
     let of = |host: &str| host.strip_suffix(port).unwrap_or(host).to_ascii_lowercase();
     host.is_some_and(|host| of(host) == of(of_page)) || hosts.allows(name_of(of_page))
+}
+
+impl Hosts<'_> {
+    fn allows(self, name: &str) -> bool {
+        self.allowed.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(name))
+    }
 }
 
 /// A host without its port, and without the brackets of an IPv6 address.
@@ -90,7 +105,7 @@ fn is_local(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn status(method: Method, path: &str, headers: &[(&'static str, &str)], hosts: &Hosts) -> Option<u16> {
+    fn status(method: Method, path: &str, headers: &[(&'static str, &str)], hosts: Hosts<'_>) -> Option<u16> {
         let header = |(name, value): &(&'static str, &str)| {
             (name.parse().expect("a name"), value.parse().expect("a value"))
         };
@@ -100,8 +115,8 @@ mod tests {
 
     #[test]
     fn pages_of_other_origins_are_refused() {
-        let hosts = Hosts { allowed: ["ops.example.com".to_owned()].into(), is_checked: false };
-        let of = |origin, host| status(Method::POST, "/json", &[("origin", origin), ("host", host)], &hosts);
+        let hosts = Hosts { allowed: &["ops.example.com".to_owned()], are_checked: false };
+        let of = |origin, host| status(Method::POST, "/json", &[("origin", origin), ("host", host)], hosts);
         for (origin, host) in [
             ("http://127.0.0.1:8082", "127.0.0.1:8082"),
             ("https://rl.example.com", "RL.example.com"),
@@ -119,7 +134,7 @@ mod tests {
 
     #[test]
     fn bodies_that_a_form_can_send_are_refused_and_those_of_curl_are_not() {
-        let of = |value| status(Method::POST, "/json", &[("content-type", value)], &Hosts::default());
+        let of = |value| status(Method::POST, "/json", &[("content-type", value)], Hosts::default());
         for value in
             ["application/json", "application/x-www-form-urlencoded", "application/json; charset=utf-8"]
         {
@@ -132,8 +147,8 @@ mod tests {
 
     #[test]
     fn names_that_may_have_been_bound_to_this_address_are_refused_where_no_credential_is_needed() {
-        let hosts = Hosts { allowed: ["rl.example.com".to_owned()].into(), is_checked: true };
-        let of = |path, host| status(Method::GET, path, &[("host", host)], &hosts);
+        let hosts = Hosts { allowed: &["rl.example.com".to_owned()], are_checked: true };
+        let of = |path, host| status(Method::GET, path, &[("host", host)], hosts);
         for host in [
             "127.0.0.1:8082",
             "[::1]:8082",
@@ -146,7 +161,7 @@ mod tests {
         }
         assert_eq!(of("/rules", "evil.example:8082"), Some(421));
         assert_eq!(of("/metrics", "evil.example:8082"), None);
-        let open = Hosts { is_checked: false, ..hosts };
-        assert_eq!(status(Method::GET, "/rules", &[("host", "evil.example")], &open), None);
+        let open = Hosts { are_checked: false, ..hosts };
+        assert_eq!(status(Method::GET, "/rules", &[("host", "evil.example")], open), None);
     }
 }

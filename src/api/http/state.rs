@@ -1,6 +1,6 @@
 //! The settings and the state of the HTTP port.
 
-use super::{Hosts, MetricsPath, timed_stream::Progress};
+use super::{MetricsPath, timed_stream::Progress};
 use crate::api::{BUILD, ControlApi, Tokens};
 use arc_swap::ArcSwap;
 use std::{
@@ -60,8 +60,10 @@ pub struct HttpSettings {
     pub metrics_path: Option<MetricsPath>,
     /// The response to `GET /config`: settings in effect, without secrets.
     pub effective: serde_json::Value,
-    /// Names under which it is reached, besides local ones.
+    /// Names under which it is reached, besides addresses and those that only local name servers have.
     pub allowed_hosts: Vec<String>,
+    /// Whether requests under other names are refused: no credential protects the responses.
+    pub are_hosts_checked: bool,
 }
 
 /// State of the HTTP port.
@@ -76,12 +78,10 @@ pub struct HttpState {
     /// The rules; none until the counters are restored.
     pub(super) config: Arc<OnceLock<Arc<Config>>>,
     /// None if the control API is off.
-    pub(super) control: Option<ControlApi>,
+    pub(crate) control: Option<ControlApi>,
     pub(super) started_at: Timestamp,
     /// Memory for incomplete requests.
-    pub(super) body_memory: Arc<BodyMemory>,
-    /// Names under which the port is reached, besides local ones.
-    pub(super) hosts: Hosts,
+    pub(crate) body_memory: Arc<BodyMemory>,
 }
 
 impl HttpState {
@@ -91,7 +91,6 @@ impl HttpState {
         settings: HttpSettings,
         tokens: Option<Arc<ArcSwap<Tokens>>>,
     ) -> Self {
-        let hosts = Hosts { allowed: settings.allowed_hosts.clone().into(), is_checked: false };
         Self {
             started_at: service.clock().now(),
             service,
@@ -102,23 +101,7 @@ impl HttpState {
             config: Arc::default(),
             control: None,
             body_memory: BodyMemory::new(usize::MAX / 2),
-            hosts,
         }
-    }
-
-    /// Adds the control API.
-    pub fn with_control(self, control: Option<ControlApi>) -> Self {
-        Self { control, ..self }
-    }
-
-    /// Sets the memory for incomplete requests.
-    pub fn with_body_memory(self, body_memory: Arc<BodyMemory>) -> Self {
-        Self { body_memory, ..self }
-    }
-
-    /// Whether requests under names other than the port's are refused: see [`Hosts`].
-    pub fn with_checked_hosts(self, is_checked: bool) -> Self {
-        Self { hosts: Hosts { is_checked, ..self.hosts }, ..self }
     }
 
     /// The metrics.

@@ -20,7 +20,7 @@ pub(super) struct HttpFlags {
     /// File of bearer tokens, as `tidegate token` writes it. Requests of the HTTP port then need a token, except those of probes;
     /// callers of the control API and holders of leases get their roles from it, on the gRPC port too. Read again when it changes.
     #[arg(long, value_name = "FILE", requires = "uses_of_tokens")]
-    http_token_file: Option<PathBuf>,
+    pub(super) http_token_file: Option<PathBuf>,
     /// Maximum number of HTTP connections. Beyond it the idlest connection is closed.
     #[arg(long, value_name = "N", default_value = "256")]
     http_max_connections: NonZeroUsize,
@@ -73,12 +73,8 @@ impl HttpFlags {
         self.console = true;
     }
 
-    /// Whether callers may have tokens.
-    pub(super) fn has_tokens(&self) -> bool {
-        self.http_token_file.is_some()
-    }
-
-    pub(super) fn settings(&self) -> HttpSettings {
+    /// The settings of a port with or without TLS.
+    pub(super) fn settings(&self, has_tls: bool) -> HttpSettings {
         let bounds = HttpBounds {
             connections_max: self.http_max_connections.get(),
             header_bytes_max: self.http_max_header_bytes,
@@ -94,6 +90,8 @@ impl HttpFlags {
             metrics_path: self.metrics_path.clone(),
             effective: serde_json::Value::Null,
             allowed_hosts: self.http_allowed_hosts.clone(),
+            // A page under another name has no token, and no certificate for its name.
+            are_hosts_checked: self.http_token_file.is_none() && !has_tls,
         }
     }
 }

@@ -222,7 +222,7 @@ impl Serve {
         ];
         let files = server::check_files(
             &self.tls.settings(),
-            self.http.settings().token_file.as_deref(),
+            self.http.http_token_file.as_deref(),
             &SystemClock::new(),
         );
         let errors = errors.into_iter().flatten().map(|failure| failure.to_string());
@@ -316,9 +316,11 @@ impl Serve {
             ..self.read_as.options()
         };
         let (rule_settings, rules) = self.rules.load(options, self.data.directory())?;
-        self.control.require_callers(self.http.has_tokens(), &self.listen, &self.http.http_listen)?;
+        let has_tokens = self.http.http_token_file.is_some();
+        self.control.require_callers(has_tokens, &self.listen, &self.http.http_listen)?;
         let response_options = self.response_options.options(is_reference, self.compat.quota_mode)?;
         let is_lenient = is_reference || self.http.limitador().is_some();
+        let tls = self.tls.settings();
         let settings = Settings {
             listen: self.listen.clone(),
             test_clock: None,
@@ -327,8 +329,8 @@ impl Serve {
             leases: self.control.leases,
             shared_store: None,
             http_listen: self.http.http_listen.clone(),
-            http: self.http.settings(),
-            tls: self.tls.settings(),
+            http: self.http.settings(tls.http.is_some()),
+            tls,
             rules: rule_settings,
             threads: self.threads.unwrap_or(cores),
             request_limits: RequestLimits {
