@@ -2,7 +2,6 @@
 
 use super::{
     ServeError, Settings,
-    background::Background,
     handshakes::Ready,
     http_port::{self, HttpPort},
     pushes::Pushes,
@@ -15,7 +14,7 @@ use std::{sync::Arc, time::Duration};
 use tidegate_core::clock::Clock;
 use tidegate_operations::{
     control::{Control, ControlTask, Live},
-    telemetry::{self, Traces},
+    telemetry::{self, Sources, Traces},
 };
 use tidegate_service::{DecisionReader, Grants, RateLimitService};
 use tidegate_shared::store::SharedStore;
@@ -36,9 +35,9 @@ pub(super) struct Listening {
     control: Option<Arc<Control>>,
     control_task: Option<ControlTask>,
     health: Health,
-    http: Http,
+    pub(super) http: Http,
     pub(super) workers: Workers,
-    tls: Tls,
+    pub(super) tls: Tls,
     accepting: JoinSet<()>,
     drain: watch::Sender<bool>,
     traces: Option<Traces>,
@@ -46,10 +45,10 @@ pub(super) struct Listening {
 }
 
 /// The state of the HTTP port, and the port if there is one.
-struct Http {
+pub(super) struct Http {
     state: HttpState,
     port: Option<HttpPort>,
-    tokens: Option<TokenFile>,
+    pub(super) tokens: Option<TokenFile>,
 }
 
 impl Http {
@@ -205,20 +204,20 @@ impl Listening {
     }
 
     /// Serves metrics and rules before the first rules are loaded.
-    pub(super) fn await_rules(&self, background: &Background, is_healthy: bool) {
-        self.show(background);
+    pub(super) fn await_rules(&self, sources: &Sources, is_healthy: bool) {
+        self.show(sources);
         self.service.await_rules();
         self.set_healthy(is_healthy);
         tracing::info!(is_healthy, "waiting for rules; requests are refused with UNAVAILABLE");
     }
 
     /// Starts deciding requests.
-    pub(super) fn serve(&self, background: &Background) {
-        self.show(background);
+    pub(super) fn serve(&self, sources: &Sources) {
+        self.show(sources);
         if let Some(control) = &self.control {
             control.restore_overlays();
         }
-        self.service.set_ready(Arc::clone(&background.limiter));
+        self.service.set_ready(Arc::clone(&sources.limiter));
         self.set_healthy(true);
         tracing::info!("serving");
     }
@@ -229,18 +228,12 @@ impl Listening {
         self.health.set_serving(is_healthy);
     }
 
-    fn show(&self, background: &Background) {
-        let sources = background.sources(
-            &self.service,
-            &self.tls.counts,
-            self.http.tokens.as_ref().map(TokenFile::last_reload),
-            Arc::clone(&self.workers.counts),
-        );
+    fn show(&self, sources: &Sources) {
         if let Some(control) = &self.control {
             control.start(sources.clone());
         }
-        self.http.state.metrics().start(sources);
-        self.http.state.set_config(Arc::clone(&background.config));
+        self.http.state.metrics().start(sources.clone());
+        self.http.state.set_config(Arc::clone(&sources.config));
     }
 
     /// New connections are accepted during the drain delay: health checkers need them.

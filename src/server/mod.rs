@@ -81,13 +81,13 @@ pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
                 return Ok(());
             }
         };
-        let background = Background::start(settings, clock, limiter, &listening.service)?;
+        let background = Background::start(settings, clock, limiter, &listening)?;
         let serve = async {
             if let FirstRules::Awaited { is_healthy } = settings.rules.first {
-                listening.await_rules(&background, is_healthy);
+                listening.await_rules(&background.sources, is_healthy);
                 background.first_rules().await;
             }
-            listening.serve(&background);
+            listening.serve(&background.sources);
             service_manager.notify(SERVING);
             settings.greeting.iter().for_each(|greeting| println!("{greeting}"));
             let ping = service_manager.ping_watchdog(async || listening.workers.all_respond().await);
@@ -109,7 +109,7 @@ pub fn serve<S: Future<Output = ()>, E: From<ServeError> + Send + 'static>(
         service_manager.notify(DRAINING);
         // Queued requests do not delay the stop: requests due after its end are denied now.
         let end = settings.drain_delay.saturating_add(settings.drain_timeout);
-        background.limiter.end_queues_at(clock.now().saturating_add(end));
+        background.sources.limiter.end_queues_at(clock.now().saturating_add(end));
         let stopping = clock.now();
         listening.drain(settings).await;
         background.finish(end.saturating_sub(clock.now().since(stopping)))?;
