@@ -13,7 +13,8 @@ use super::{
 };
 use arc_swap::ArcSwap;
 use convert::{Claims, claims};
-use std::{future::poll_fn, sync::Arc, task::Poll};
+use futures_util::future::join_all;
+use std::sync::Arc;
 use tidegate_http2::OnReset;
 use tidegate_operations::control::{Access, AccessTo, Caller, Credential, Reach, Role};
 use tidegate_service::{LeaseCaller, RateLimitService};
@@ -120,7 +121,7 @@ impl LeasesApi {
         }
         let decisions = &request.get_ref().decisions;
         let decide = |message| routed_call(&self.0.service, Purpose::Limit, &request, message);
-        let decided = all(decisions.iter().map(decide)).await;
+        let decided = join_all(decisions.iter().map(decide)).await;
         let (response, resets) = self.response(request.get_ref(), decided, grants)?;
         let mut response = Response::new(response);
         if !resets.is_empty() {
@@ -129,23 +130,4 @@ impl LeasesApi {
         }
         Ok(response)
     }
-}
-
-/// The outputs of all futures, most of which are ready at once.
-async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut running: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
-    let polled = poll_fn(|context| {
-        let mut is_ready = true;
-        for (future, output) in &mut running {
-            if output.is_none() {
-                match future.as_mut().poll(context) {
-                    Poll::Ready(value) => *output = Some(value),
-                    Poll::Pending => is_ready = false,
-                }
-            }
-        }
-        if is_ready { Poll::Ready(()) } else { Poll::Pending }
-    });
-    polled.await;
-    running.into_iter().filter_map(|(_, output)| output).collect()
 }

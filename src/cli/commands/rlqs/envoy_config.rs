@@ -9,6 +9,7 @@ use crate::cli::{
     arguments::{Choice, choice, rule_files::ReadAs},
     output::{table, yaml::Yaml},
 };
+use base64::prelude::*;
 use clap::Args;
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
 use tidegate_core::{
@@ -148,7 +149,7 @@ fn denial(path: &DeclaredPath<'_>) -> Yaml {
     match path.rule.info.on_deny.as_deref() {
         Some(OnDeny::Reply(Reply { body, headers })) => {
             if !body.is_empty() {
-                pairs.push(("http_body".to_owned(), Yaml::text(base64(body.as_bytes()))));
+                pairs.push(("http_body".to_owned(), Yaml::text(BASE64_STANDARD.encode(body.as_bytes()))));
             }
             let header = |header: &tidegate_core::limit::Header| {
                 let value = String::from_utf8_lossy(header.value.as_bytes()).into_owned();
@@ -173,33 +174,4 @@ fn denial(path: &DeclaredPath<'_>) -> Yaml {
         None => {}
     }
     Yaml::Map(pairs)
-}
-
-/// Bytes as the JSON form of protobuf has them.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let at = |index: usize| u32::from(chunk.get(index).copied().unwrap_or_default());
-        let bits = at(0) << 16 | at(1) << 8 | at(2);
-        for digit in 0..4 {
-            let value = bits >> (18 - 6 * digit) & 63;
-            text.push(if digit > chunk.len() { '=' } else { DIGITS[value as usize].into() });
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_is_that_of_rfc_4648() {
-        for (bytes, text) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
-        {
-            assert_eq!(base64(bytes.as_bytes()), text);
-        }
-    }
 }
