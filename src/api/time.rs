@@ -33,6 +33,12 @@ pub(crate) fn from_timestamp(time: prost_types::Timestamp) -> Option<Timestamp> 
     Some(Timestamp::from_nanos(seconds.checked_mul(NANOS_PER_SECOND)?.checked_add(nanos)?))
 }
 
+/// The time by RFC 3339, with so many digits of the second's fraction; empty if it is malformed.
+pub(crate) fn time_text(time: prost_types::Timestamp, digits: usize) -> String {
+    let time = jiff::Timestamp::new(time.seconds, time.nanos);
+    time.map_or_else(|_| String::new(), |time| format!("{time:.digits$}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,9 +1,9 @@
 //! Probes of orchestrators and load balancers. They need no token.
 
 use super::state::HttpState;
+use crate::api::time::{time_text, timestamp};
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use std::sync::atomic::Ordering;
-use tidegate_core::limit::Timestamp;
 use tidegate_service::RateLimitService;
 use tidegate_shared::store::{Health, SharedStore};
 
@@ -23,16 +23,11 @@ fn rules(state: &HttpState) -> String {
         return String::new();
     }
     let errors: usize = status.failing.values().map(|errors| errors.iter().count()).sum();
-    let since = timestamp(status.loaded_at);
+    let since = time_text(timestamp(status.loaded_at), 0);
     // The errors are in the log and in `GET /rules/status`: probes need no token.
     format!(
         "rules: those valid last are in force, of {since}; {errors} errors in the present ones, see /rules/status\n"
     )
-}
-
-fn timestamp(time: Timestamp) -> String {
-    let time = jiff::Timestamp::from_nanosecond(time.as_nanos().into());
-    time.map_or_else(|_| String::new(), |time| format!("{time:.0}"))
 }
 
 /// A line while part of the limits counts as assigned by a former process, for which requests may be denied.

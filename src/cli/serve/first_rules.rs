@@ -1,7 +1,10 @@
 //! The rules that a server starts with: those of its files or, while the files have errors or a control plane has not responded, those kept
 //! in the data directory.
 
-use crate::cli::Failure;
+use crate::{
+    api::time::{time_text, timestamp},
+    cli::Failure,
+};
 use tidegate_core::{
     limit::Timestamp,
     rules::{self, LoadOptions, RuleErrors, RuleFilePaths, RuleSet, Source},
@@ -127,8 +130,7 @@ impl FirstSources<'_> {
 impl Started {
     fn log(&self) {
         for (feed, at, errors) in &self.began_with_kept {
-            let (feed, put_in_force) = (feed.name(), jiff::Timestamp::from_nanosecond(at.as_nanos().into()));
-            let put_in_force = put_in_force.map_or_else(|_| String::new(), |time| format!("{time:.0}"));
+            let (feed, put_in_force) = (feed.name(), time_text(timestamp(*at), 0));
             match errors {
                 Some(_) => tracing::error!(
                     feed,

@@ -2,7 +2,7 @@
 
 use super::shown::Shown;
 use crate::{
-    api::{pb::control as pb, time::from_duration},
+    api::{pb::control as pb, time},
     cli::output::{counted, plain, table},
 };
 use tidegate_core::limit::DescriptorText;
@@ -315,10 +315,7 @@ fn named(rule: &str, limits: &[String]) -> String {
 }
 
 pub(super) fn decision(decision: &pb::TailDecision) -> String {
-    let time = decision.time.as_ref().map_or_else(String::new, |time| {
-        let time = jiff::Timestamp::new(time.seconds, time.nanos);
-        time.map_or_else(|_| String::new(), |time| format!("{time:.6}"))
-    });
+    let time = decision.time.map_or_else(String::new, |time| time::time_text(time, 6));
     let descriptors = decision.descriptors.iter().map(|descriptor| {
         let rule = if descriptor.rule.is_empty() { "" } else { " by " };
         let (code, shown) = (descriptor.code().as_str_name(), entries(&descriptor.entries));
@@ -333,8 +330,7 @@ pub(super) fn decision(decision: &pb::TailDecision) -> String {
 }
 
 pub(super) fn time_text(time: Option<&prost_types::Timestamp>) -> String {
-    let time = time.map(|time| jiff::Timestamp::new(time.seconds, time.nanos));
-    time.and_then(Result::ok).map_or_else(String::new, |time| format!("{time:.0}"))
+    time.map_or_else(String::new, |time| time::time_text(*time, 0))
 }
 
 pub(super) fn overrides(response: &pb::ListOverridesResponse) -> Shown {
@@ -425,10 +421,10 @@ pub(super) fn entries(entries: &[pb::Entry]) -> String {
 }
 
 fn seconds(duration: &prost_types::Duration) -> String {
-    format!("{:.3} s", from_duration(*duration).unwrap_or_default().as_secs_f64())
+    format!("{:.3} s", time::from_duration(*duration).unwrap_or_default().as_secs_f64())
 }
 
 pub(super) fn window(window: Option<&prost_types::Duration>) -> String {
-    humantime::format_duration(window.and_then(|window| from_duration(*window)).unwrap_or_default())
+    humantime::format_duration(window.and_then(|window| time::from_duration(*window)).unwrap_or_default())
         .to_string()
 }

@@ -1,6 +1,9 @@
 //! The report of a replay, as tables or as one JSON object.
 
-use crate::cli::output::{plain, table};
+use crate::{
+    api::time::{time_text, timestamp},
+    cli::output::{plain, table},
+};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tidegate_core::limit::Timestamp;
@@ -184,8 +187,7 @@ pub(super) fn share_text(share: Share) -> String {
 
 /// RFC 3339, to the second.
 pub(super) fn time(time: Timestamp) -> String {
-    let second = i64::try_from(time.as_nanos() / 1_000_000_000).unwrap_or(i64::MAX);
-    jiff::Timestamp::from_second(second).map(|time| time.to_string()).unwrap_or_default()
+    time_text(timestamp(time), 0)
 }
 
 pub(super) fn whole_millis(time: Duration) -> Duration {
