@@ -48,14 +48,13 @@ impl FirstSources<'_> {
 
     /// The rules to start with instead of rules with these errors.
     fn instead_of(&self, errors: &RuleErrors) -> Result<Started, Failure> {
-        let reason = match self.kept.map(|kept| self.with_kept(kept, Some(errors))) {
-            Some(Ok(started)) => {
-                started.log();
+        let reason = match self.with_kept(Some(errors)) {
+            Ok(Some(started)) => {
                 errors.iter().for_each(|error| tracing::error!("{error}"));
                 return Ok(started);
             }
-            None | Some(Err(Unusable::None)) => String::new(),
-            Some(Err(reason)) => format!("\n{reason}"),
+            Ok(None) => String::new(),
+            Err(reason) => format!("\n{reason}"),
         };
         if !self.awaits_files || errors.iter().any(|error| Feed::of(&error.origin.source) != Feed::Files) {
             return Err(Failure(format!("{errors}{reason}")));
@@ -68,17 +67,8 @@ impl FirstSources<'_> {
 
     /// The rules to start with until the control plane has sent any; `present` are the files' valid rules.
     fn until_control_plane(&self, present: Started) -> Started {
-        match self.kept.map(|kept| self.with_kept(kept, None)) {
-            Some(Ok(started)) => {
-                started.log();
-                started
-            }
-            None | Some(Err(Unusable::None)) => present,
-            Some(Err(reason)) => {
-                tracing::warn!("{reason}");
-                present
-            }
-        }
+        let kept = self.with_kept(None).inspect_err(|reason| tracing::warn!("{reason}"));
+        kept.ok().flatten().unwrap_or(present)
     }
 
     /// The rules of the files, or all errors in them.
@@ -93,11 +83,11 @@ impl FirstSources<'_> {
         Ok(Started { sources, rules, is_awaited: self.has_control_plane, began_with_kept: Vec::new() })
     }
 
-    /// The kept rules of each feed that has errors, or is a control plane; the present ones of the others.
-    fn with_kept(&self, kept: &KeptRules, errors: Option<&RuleErrors>) -> Result<Started, Unusable> {
-        let LastRules { sources: last, at } = match kept.read() {
-            Err(KeptRulesError::None(_)) => return Err(Unusable::None),
-            read => read.map_err(Unusable::Kept)?,
+    /// The kept rules of each feed that has errors, or is a control plane; the present ones of the others. None if none are kept.
+    fn with_kept(&self, errors: Option<&RuleErrors>) -> Result<Option<Started>, Failure> {
+        let LastRules { sources: last, at } = match self.kept.map(KeptRules::read) {
+            None | Some(Err(KeptRulesError::None(_))) => return Ok(None),
+            Some(read) => read?,
         };
         let mut began_with_kept = Vec::new();
         let mut kept_of = |feed: Feed, errors: Option<&RuleErrors>| -> Vec<Source> {
@@ -114,7 +104,7 @@ impl FirstSources<'_> {
         if self.has_control_plane {
             let of_control_plane = kept_of(Feed::Xds, None);
             if of_control_plane.is_empty() {
-                return Err(Unusable::None);
+                return Ok(None);
             }
             sources.extend(of_control_plane);
         }
@@ -122,8 +112,12 @@ impl FirstSources<'_> {
             Ok(blocks) if !is_of(Feed::Blocks) => blocks,
             _ => kept_of(Feed::Blocks, errors),
         });
-        let rules = RuleSet::parse(&sources, self.options).map_err(Unusable::Rules)?;
-        Ok(Started { sources, rules, is_awaited: false, began_with_kept })
+        let rules = RuleSet::parse(&sources, self.options).map_err(|errors| {
+            Failure(format!("the rules kept in the data directory are not used: {errors}"))
+        })?;
+        let started = Started { sources, rules, is_awaited: false, began_with_kept };
+        started.log();
+        Ok(Some(started))
     }
 }
 
@@ -145,18 +139,6 @@ impl Started {
             }
         }
     }
-}
-
-/// Kept rules are of no use.
-#[derive(Debug, thiserror::Error)]
-enum Unusable {
-    #[error("no rules are kept in the data directory")]
-    None,
-    #[error(transparent)]
-    Kept(KeptRulesError),
-    /// They have errors, with the options of this start.
-    #[error("the rules kept in the data directory are not used: {0}")]
-    Rules(RuleErrors),
 }
 
 fn demo() -> Vec<Source> {
