@@ -107,34 +107,21 @@ impl Notices {
     ) -> Vec<Notice> {
         let mut notices: Vec<Notice> = self.room(store, now).into_iter().collect();
         notices.extend(memory_max.and_then(|bytes| self.memory(rules, store, bytes)));
-        for path in unlimited {
-            if notices.len() >= LINES_MAX {
-                break;
-            }
-            notices.extend(self.unlimited(path, rules, now));
-        }
-        for path in unknown_days {
-            if notices.len() >= LINES_MAX {
-                break;
-            }
-            notices.extend(since_last_line(&mut self.unknown_days, path, now).map(|descriptors| {
-                Notice::UnknownDay { domain: path.domain.clone(), keys: path.path(), descriptors }
-            }));
-        }
+        let unlimited = unlimited.iter().filter_map(|path| {
+            let descriptors = since_last_line(&mut self.unlimited, path, now)?;
+            let keys: Vec<&str> = path.keys.iter().map(|key| &**key).collect();
+            let (domain, advice) = (path.domain.clone(), rules.advise(&path.domain, &keys));
+            let of_domain = rules.domain(&domain);
+            let is_by_condition = of_domain.is_some_and(|domain| domain.conditional().is_some());
+            Some(Notice::Unlimited { domain, keys: path.path(), descriptors, advice, is_by_condition })
+        });
+        let unknown_days = unknown_days.iter().filter_map(|path| {
+            let descriptors = since_last_line(&mut self.unknown_days, path, now)?;
+            Some(Notice::UnknownDay { domain: path.domain.clone(), keys: path.path(), descriptors })
+        });
+        let room = LINES_MAX.saturating_sub(notices.len());
+        notices.extend(unlimited.chain(unknown_days).take(room));
         notices
-    }
-
-    fn unlimited(&mut self, path: &CountedKeyPath, rules: &RuleSet, now: Timestamp) -> Option<Notice> {
-        let descriptors = since_last_line(&mut self.unlimited, path, now)?;
-        let keys: Vec<&str> = path.keys.iter().map(|key| &**key).collect();
-        let of_domain = rules.domain(&path.domain);
-        Some(Notice::Unlimited {
-            domain: path.domain.clone(),
-            keys: path.path(),
-            descriptors,
-            advice: rules.advise(&path.domain, &keys),
-            is_by_condition: of_domain.is_some_and(|domain| domain.conditional().is_some()),
-        })
     }
 
     /// The line about counters that do not fit. It is repeated only after a change of the rules that changes it.
