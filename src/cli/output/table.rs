@@ -13,8 +13,8 @@ const GAP: &str = "  ";
 
 /// Rows of cells under a header.
 pub(in crate::cli) struct Table {
-    header: Vec<String>,
-    rows: Vec<Vec<String>>,
+    pub(in crate::cli) header: Vec<String>,
+    pub(in crate::cli) rows: Vec<Vec<String>>,
     /// Columns of the terminal; none if standard output is not one.
     width: Option<usize>,
 }

@@ -11,15 +11,9 @@ use tidegate_replay::{
 };
 
 /// The formats whose requests a mapping makes, as conditions of flags.
-pub(super) const MAPPED: [(&str, &str); 7] = [
-    ("format", "json"),
-    ("format", "csv"),
-    ("format", "envoy"),
-    ("format", "istio"),
-    ("format", "nginx"),
-    ("format", "apache"),
-    ("format", "text"),
-];
+pub(super) fn mapped() -> [(&'static str, &'static str); 7] {
+    ["json", "csv", "envoy", "istio", "nginx", "apache", "text"].map(|format| ("format", format))
+}
 
 /// Formats of logs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -53,11 +47,11 @@ pub(super) struct AccessLogFlags {
     #[arg(long, value_name = "STRING", required_if_eq("format", "text"))]
     log_format: Option<String>,
     /// Domain of the requests of an access log.
-    #[arg(long, value_name = "NAME", required_if_eq_any = MAPPED)]
+    #[arg(long, value_name = "NAME", required_if_eq_any = mapped())]
     domain: Option<String>,
     /// A descriptor, as KEY=FIELD or KEY="VALUE", separated by commas; repeat for more. It is left out of requests without the field.
     /// KEY=address(FIELD) takes the port off an address, KEY=FIELD[-1] takes the last element of a list.
-    #[arg(long = "descriptor", value_name = "ENTRIES", required_if_eq_any = MAPPED)]
+    #[arg(long = "descriptor", value_name = "ENTRIES", required_if_eq_any = mapped())]
     descriptors: Vec<String>,
     /// Field with the time; by default the time of the format, or start_time.
     #[arg(long, value_name = "FIELD")]

@@ -1,9 +1,12 @@
 //! The report of a replay as one HTML page with plots. It refers to no other file, has no script, and follows the reader's choice
 //! of a light or dark page.
 
-use super::report::{Facts, current_name, denied_text, limit_name, share_text, time};
-use crate::cli::output::plain;
-use std::fmt::Write as _;
+use super::report::{Facts, current_name, denied_text, limit_name, share_text, shares, time};
+use crate::cli::output::{
+    plain,
+    table::{self, Table},
+};
+use std::{fmt::Write as _, iter};
 use tidegate_core::limit::Timestamp;
 use tidegate_replay::{Key, Keys, Point, Report, Series, Share, Side, Suggestion};
 
@@ -49,7 +52,11 @@ pub(super) fn page(report: &Report, facts: &Facts) -> String {
     put!(page, "<p>{} requests from {first} to {last}</p>\n", report.requests);
     sides(&mut page, report, current);
     over_time(&mut page, &report.over_time, current);
-    shares(&mut page, report, current);
+    let [domains, rules] = shares(report, current);
+    page.push_str("<h2>By domain</h2>\n");
+    put_table(&mut page, 1, &domains);
+    page.push_str("<h2>By rule</h2>\n");
+    put_table(&mut page, 2, &rules);
     keys(&mut page, "Newly denied", report.newly_denied, &report.keys_newly_denied);
     keys(&mut page, "Newly admitted", report.newly_admitted, &report.keys_newly_admitted);
     facts.suggestions.iter().for_each(|suggestion| suggested(&mut page, suggestion));
@@ -87,17 +94,14 @@ fn escaped(text: &str) -> String {
 }
 
 /// A table; cells of the columns after the first `texts` are numbers.
-fn table(page: &mut String, header: &[&str], texts: usize, rows: impl IntoIterator<Item = Vec<String>>) {
+/// Puts a table whose first columns, as many as `texts`, are texts, and the others numbers.
+fn put_table(page: &mut String, texts: usize, shown: &Table) {
     let class = |column: usize| if column < texts { "" } else { " class=\"n\"" };
-    page.push_str("<figure><table>\n<tr>");
-    for (column, name) in header.iter().enumerate() {
-        put!(page, "<th{}>{}</th>", class(column), escaped(name));
-    }
-    page.push_str("</tr>\n");
-    for row in rows {
+    page.push_str("<figure><table>\n");
+    for (row, tag) in iter::once((&shown.header, "th")).chain(shown.rows.iter().zip(iter::repeat("td"))) {
         page.push_str("<tr>");
         for (column, cell) in row.iter().enumerate() {
-            put!(page, "<td{}>{}</td>", class(column), escaped(cell));
+            put!(page, "<{tag}{}>{}</{tag}>", class(column), escaped(cell));
         }
         page.push_str("</tr>\n");
     }
@@ -105,7 +109,9 @@ fn table(page: &mut String, header: &[&str], texts: usize, rows: impl IntoIterat
 }
 
 fn sides(page: &mut String, report: &Report, current: &str) {
-    let rows = [("proposed", &report.proposed), (current, &report.current)].map(|(name, side)| {
+    let header = ["rules", "worst minute", "longest wait", "admitted", "denied", "never admitted"];
+    let mut shown = table::table(header);
+    for (name, side) in [("proposed", &report.proposed), (current, &report.current)] {
         let Side { admitted, denied, worst_minute, longest_wait, never_admitted } = side;
         let share = Share { all: admitted + denied, denied: *denied };
         let worst = worst_minute
@@ -113,37 +119,16 @@ fn sides(page: &mut String, report: &Report, current: &str) {
         let wait = longest_wait
             .map(|wait| humantime::format_duration(super::report::whole_millis(wait)).to_string());
         let none = || "none".to_owned();
-        vec![
+        shown.add_row([
             name.to_owned(),
             worst.unwrap_or_else(none),
             wait.unwrap_or_else(none),
             admitted.to_string(),
             share_text(share),
             never_admitted.to_string(),
-        ]
-    });
-    table(page, &["rules", "worst minute", "longest wait", "admitted", "denied", "never admitted"], 3, rows);
-}
-
-fn shares(page: &mut String, report: &Report, current: &str) {
-    let denied = [format!("denied, {current}"), "denied, proposed".to_owned()];
-    page.push_str("<h2>By domain</h2>\n");
-    let rows = report.domains.iter().map(|row| {
-        vec![
-            row.domain.to_string(),
-            row.proposed.all.to_string(),
-            share_text(row.current),
-            share_text(row.proposed),
-        ]
-    });
-    table(page, &["domain", "requests", &denied[0], &denied[1]], 1, rows);
-    page.push_str("<h2>By rule</h2>\n");
-    let rows = report.rules.iter().map(|row| {
-        let descriptors = row.proposed.all.max(row.current.all).to_string();
-        let shares = [share_text(row.current), share_text(row.proposed)];
-        [row.domain.to_string(), row.named(), descriptors].into_iter().chain(shares).collect()
-    });
-    table(page, &["domain", "rule", "descriptors", &denied[0], &denied[1]], 2, rows);
+        ]);
+    }
+    put_table(page, 3, &shown);
 }
 
 fn keys(page: &mut String, title: &str, requests: u64, keys: &Keys) {
@@ -151,17 +136,14 @@ fn keys(page: &mut String, title: &str, requests: u64, keys: &Keys) {
     if keys.top.is_empty() {
         return;
     }
-    let rows = keys.top.iter().map(|row| {
+    let mut shown = table::table(["domain", "key", "requests", "per minute"]);
+    for row in &keys.top {
         let Key { domain, entries } = &row.key;
         let entries: Vec<String> = entries.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        vec![
-            domain.to_string(),
-            entries.join(", "),
-            row.requests.to_string(),
-            format!("{:.1}", row.per_minute),
-        ]
-    });
-    table(page, &["domain", "key", "requests", "per minute"], 2, rows);
+        let per_minute = format!("{:.1}", row.per_minute);
+        shown.add_row([domain.to_string(), entries.join(", "), row.requests.to_string(), per_minute]);
+    }
+    put_table(page, 2, &shown);
 }
 
 fn legend(page: &mut String, entries: &[(&str, &str)]) {

@@ -14,7 +14,7 @@ use crate::cli::{
     output::progress,
 };
 use crate::server;
-use access_log::{AccessLogFlags, MAPPED};
+use access_log::{AccessLogFlags, mapped};
 use clap::Args;
 use indicatif::ProgressBar;
 use input::{Counts, Format, LogFile, Stop};
@@ -42,7 +42,7 @@ const NO_ORDER: &str = "the numbers of the decisions contradict their times by t
 #[derive(Args)]
 pub(in crate::cli) struct Replay {
     /// A proposed rule file, or a directory of them; repeat for more. Without it, the rules in the log are those proposed.
-    #[arg(long, value_name = "PATH", required_if_eq_any = MAPPED)]
+    #[arg(long, value_name = "PATH", required_if_eq_any = mapped())]
     rules: Vec<PathBuf>,
     /// A current rule file, or a directory of them, to compare with instead of the log; repeat for more.
     #[arg(long, value_name = "PATH", requires = "rules")]

@@ -2,7 +2,10 @@
 
 use crate::{
     api::time::{time_text, timestamp},
-    cli::output::{plain, table},
+    cli::output::{
+        plain,
+        table::{self, Table},
+    },
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -50,7 +53,7 @@ pub(super) fn print(report: &Report, facts: &Facts, as_json: bool) {
         humantime::format_duration(whole_millis(span)),
     ));
     print_sides(report, current);
-    print_shares(report, current);
+    shares(report, current).iter().for_each(|shown| table::print_line(format_args!("{shown}\n")));
     print_keys("Newly denied", report.newly_denied, &report.keys_newly_denied);
     print_keys("Newly admitted", report.newly_admitted, &report.keys_newly_admitted);
     print_suggestions(&facts.suggestions);
@@ -99,22 +102,21 @@ fn print_sides(report: &Report, current: &str) {
 }
 
 /// Tables by domain and by rule.
-fn print_shares(report: &Report, current: &str) {
+pub(super) fn shares(report: &Report, current: &str) -> [Table; 2] {
     let denied = [format!("denied, {current}"), "denied, proposed".to_owned()];
-    let mut shown = table::table(["domain", "requests", &denied[0], &denied[1]]);
+    let mut domains = table::table(["domain", "requests", &denied[0], &denied[1]]);
     for row in &report.domains {
         let requests = row.proposed.all.to_string();
-        shown.add_row([plain(&row.domain), requests, share_text(row.current), share_text(row.proposed)]);
+        domains.add_row([plain(&row.domain), requests, share_text(row.current), share_text(row.proposed)]);
     }
-    table::print_line(format_args!("{shown}\n"));
-    let mut shown = table::table(["domain", "rule", "descriptors", &denied[0], &denied[1]]);
+    let mut rules = table::table(["domain", "rule", "descriptors", &denied[0], &denied[1]]);
     for row in &report.rules {
         let RuleRow { domain, proposed, current, .. } = row;
         let descriptors = proposed.all.max(current.all).to_string();
         let rule = plain(&row.named());
-        shown.add_row([plain(domain), rule, descriptors, share_text(*current), share_text(*proposed)]);
+        rules.add_row([plain(domain), rule, descriptors, share_text(*current), share_text(*proposed)]);
     }
-    table::print_line(format_args!("{shown}\n"));
+    [domains, rules]
 }
 
 fn print_keys(title: &str, requests: u64, keys: &Keys) {
