@@ -147,26 +147,17 @@ fn limit_line(applied: &AppliedLimit<'_>) -> String {
 fn notes(applied: &Applied<'_>) -> Vec<String> {
     let Some(rule) = applied.rule() else { return Vec::new() };
     let mut notes = terms(applied.limits.iter().map(|applied| &*applied.limit));
-    if applied.is_shadow() {
-        notes.push("shadow_mode: denies nothing".to_owned());
-    }
-    if applied.is_quota() {
-        notes.push(
-            "quota_mode: denies only if every quota descriptor of the request is over its limit".to_owned(),
-        );
-    }
-    if rule.is_local() {
-        notes.push("counters: local: each server counts for itself".to_owned());
-    }
-    if rule.is_never_leased {
-        notes.push("lease: off: the shared store makes every decision".to_owned());
-    }
-    if !rule.replaces.is_empty() {
-        notes.push(format!("replaces: {}", rule.replaced_names().join(", ")));
-    }
-    if let Some(on_deny) = on_deny_text(rule) {
-        notes.push(format!("on_deny: {on_deny}"));
-    }
+    let quota = "quota_mode: denies only if every quota descriptor of the request is over its limit";
+    let of_rule = [
+        (applied.is_shadow(), "shadow_mode: denies nothing"),
+        (applied.is_quota(), quota),
+        (rule.is_local(), "counters: local: each server counts for itself"),
+        (rule.is_never_leased, "lease: off: the shared store makes every decision"),
+    ];
+    notes.extend(of_rule.into_iter().filter(|(is_so, _)| *is_so).map(|(_, note)| note.to_owned()));
+    let replaced = rule.replaced_names().join(", ");
+    notes.extend((!rule.replaces.is_empty()).then(|| format!("replaces: {replaced}")));
+    notes.extend(on_deny_text(rule).map(|on_deny| format!("on_deny: {on_deny}")));
     notes
 }
 

@@ -41,16 +41,10 @@ fn scenario(file: &str, scenario: &Value) -> Value {
     let steps: Vec<_> = scenario["steps"].as_array().into_iter().flatten().collect();
     let any_has = |keys: &[&str]| steps.iter().any(|step| keys.iter().any(|key| step.get(key).is_some()));
     let mut needs = Vec::new();
-    if any_has(&["rules"]) {
-        needs.push("reload");
-    }
-    if any_has(&["wait_max_ms", "queued_ms", "release", "cancel"]) {
-        needs.push("queue");
-    }
+    needs.extend(any_has(&["rules"]).then_some("reload"));
+    needs.extend(any_has(&["wait_max_ms", "queued_ms", "release", "cancel"]).then_some("queue"));
     let at = |step: &&Value| (step["at_ms"].as_u64(), step["at_ns"].as_u64().unwrap_or(0));
-    if !steps.iter().is_sorted_by_key(at) {
-        needs.push("clock_backwards");
-    }
+    needs.extend((!steps.iter().is_sorted_by_key(at)).then_some("clock_backwards"));
     json!({
         "name": format!("{file}/{}", scenario["name"].as_str().unwrap_or_default()),
         "needs": needs,
