@@ -19,22 +19,19 @@ enum Kind {
     },
     Unix {
         listener: UnixListener,
-        socket: SocketFile,
-    },
-    /// A Unix socket whose file belongs to systemd.
-    InheritedUnix {
-        listener: UnixListener,
         path: PathBuf,
+        /// Whether the socket file belongs to systemd.
+        is_inherited: bool,
     },
 }
 
-/// The file of a Unix socket, removed when the listener is dropped.
-struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
+/// Removes the file of a Unix socket.
+impl Drop for Listener {
     fn drop(&mut self) {
-        // The file may have been removed already.
-        let _ = std::fs::remove_file(&self.0);
+        if let Kind::Unix { path, is_inherited: false, .. } = &self.0 {
+            // The file may have been removed already.
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 
@@ -49,22 +46,21 @@ impl Listener {
 
     /// A bound Unix socket, whose file is removed when the listener is dropped.
     pub(super) fn unix(listener: UnixListener, path: &Path) -> Self {
-        Self(Kind::Unix { listener, socket: SocketFile(path.into()) })
+        Self(Kind::Unix { listener, path: path.into(), is_inherited: false })
     }
 
     /// A bound Unix socket whose file remains when the listener is dropped.
     pub(super) fn inherited_unix(listener: StdUnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let path = listener.local_addr()?.as_pathname().unwrap_or(Path::new("(unnamed)")).into();
-        Ok(Self(Kind::InheritedUnix { listener: UnixListener::from_std(listener)?, path }))
+        Ok(Self(Kind::Unix { listener: UnixListener::from_std(listener)?, path, is_inherited: true }))
     }
 
     /// The bound address. A requested port 0 is replaced by the assigned port.
     pub fn address(&self) -> String {
         match &self.0 {
             Kind::Tcp { address, .. } => address.to_string(),
-            Kind::Unix { socket, .. } => format!("unix:{}", socket.0.display()),
-            Kind::InheritedUnix { path, .. } => format!("unix:{}", path.display()),
+            Kind::Unix { path, .. } => format!("unix:{}", path.display()),
         }
     }
 
@@ -81,7 +77,7 @@ impl Listener {
                 stream.set_nodelay(true)?;
                 Accepted::tcp(Peer::from_ip(address.ip()), stream)
             }
-            Kind::Unix { listener, .. } | Kind::InheritedUnix { listener, .. } => {
+            Kind::Unix { listener, .. } => {
                 let (stream, _) = listener.accept().await?;
                 let peer = stream.peer_cred().map_or(Peer::UnknownUser, |process| Peer::User(process.uid()));
                 Accepted::unix(peer, stream)
