@@ -5,12 +5,11 @@
 //! decisions skip this code. A count takes a lock for which only readers contend, and allocates at the first occurrence of a path.
 
 use std::{
-    collections::HashMap,
-    hash::{BuildHasher, RandomState},
-    sync::{Mutex, MutexGuard, PoisonError},
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
 };
 use tidegate_core::limit::{Entry, Timestamp};
-use tidegate_counts::{PerThread, ThreadIndex};
+use tidegate_counts::CountsByText;
 
 /// Paths that are counted apart.
 pub const KEY_PATHS_MAX: usize = 256;
@@ -19,30 +18,18 @@ pub const KEY_PATHS_MAX: usize = 256;
 const TEXT_BYTES_MAX: usize = 512;
 
 /// Counts of descriptors by domain and keys.
-#[derive(Default)]
 pub struct KeyPathCounts {
-    /// Keyed, so that no client can have two paths share a hash.
-    hasher: RandomState,
-    threads: PerThread<Mutex<OfThread>>,
-    known: Mutex<Known>,
+    /// Those of the others have an empty text.
+    by_path: CountsByText<CountedKeyPath>,
+    /// As of the last [`Self::read`].
+    read: Mutex<Paths>,
 }
 
-/// Counts of one thread.
-#[derive(Default)]
-struct OfThread {
-    /// By the hash of domain and keys.
-    by_path: HashMap<u64, u64>,
-    /// Descriptors with other paths.
-    others: u64,
-    /// Whether it has all paths that will ever be counted apart.
-    is_complete: bool,
-}
-
-/// The paths that are counted apart, by their hash.
-type Known = HashMap<u64, CountedKeyPath>;
+/// Paths by their texts in [`KeyPathCounts::by_path`].
+type Paths = BTreeMap<Box<str>, CountedKeyPath>;
 
 /// Counted descriptors of a domain with the same keys.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct CountedKeyPath {
     /// The domain.
     pub domain: Box<str>,
@@ -63,112 +50,80 @@ impl CountedKeyPath {
     }
 }
 
+impl Default for KeyPathCounts {
+    fn default() -> Self {
+        Self { by_path: CountsByText::new(KEY_PATHS_MAX), read: Mutex::default() }
+    }
+}
+
 impl KeyPathCounts {
     /// Counts descriptors of a domain with these entries.
     pub(super) fn count(&self, domain: &str, entries: &[Entry<'_>], number: u64) {
         let keys = || entries.iter().map(|entry| entry.key);
-        let hash = self.hasher.hash_one(HashedPath { domain, keys: keys() });
-        let mut of_thread = lock(self.threads.of(ThreadIndex::current()));
-        if let Some(count) = of_thread.by_path.get_mut(&hash) {
-            *count = count.saturating_add(number);
-        } else if of_thread.is_complete {
-            of_thread.others = of_thread.others.saturating_add(number);
-        } else {
-            self.count_first(&mut of_thread, (hash, number), domain, keys());
-        }
-    }
-
-    /// Counts descriptors with a path that the thread has not counted before.
-    #[cold]
-    fn count_first<'k>(
-        &self,
-        of_thread: &mut OfThread,
-        (hash, number): (u64, u64),
-        domain: &str,
-        keys: impl Iterator<Item = &'k str> + Clone,
-    ) {
-        let mut known = lock(&self.known);
-        let has_room = known.len() < KEY_PATHS_MAX;
-        let bytes = domain.len() + keys.clone().map(str::len).sum::<usize>();
-        if has_room && bytes <= TEXT_BYTES_MAX {
-            known.entry(hash).or_insert_with(|| CountedKeyPath {
-                domain: domain.into(),
-                keys: keys.map(Into::into).collect(),
-                count: 0,
-                first: Timestamp::default(),
-                last: Timestamp::default(),
-            });
-        }
-        if !has_room {
-            known.keys().for_each(|hash| _ = of_thread.by_path.entry(*hash).or_default());
-            of_thread.is_complete = true;
-        }
-        let count = match known.contains_key(&hash) {
-            true => of_thread.by_path.entry(hash).or_default(),
-            false => &mut of_thread.others,
+        let is_long = domain.len() + keys().map(str::len).sum::<usize>() > TEXT_BYTES_MAX;
+        let write = |text: &mut String, is_other| {
+            if is_other || is_long {
+                return;
+            }
+            for part in std::iter::once(domain).chain(keys()) {
+                // The length first, so that the texts of any two paths differ.
+                text.extend(char::from_u32(part.len() as u32));
+                text.push_str(part);
+            }
         };
-        *count = count.saturating_add(number);
+        let make = |is_other| match is_other {
+            true => CountedKeyPath::default(),
+            false => CountedKeyPath {
+                domain: domain.into(),
+                keys: keys().map(Into::into).collect(),
+                ..CountedKeyPath::default()
+            },
+        };
+        let add = |path: &mut CountedKeyPath| path.count = path.count.saturating_add(number);
+        self.by_path.of_thread().add(write, make, add);
     }
 
     /// The paths in the order of domains and keys, and the number of descriptors with other paths. `now` is noted as the time of
     /// descriptors since the last reading.
     pub fn read(&self, now: Timestamp) -> (Vec<CountedKeyPath>, u64) {
-        let (sums, others) = self.sums();
-        let mut known = lock(&self.known);
-        for (hash, count) in sums {
-            let Some(path) = known.get_mut(&hash).filter(|path| path.count < count) else { continue };
-            if path.count == 0 {
-                path.first = now;
-            }
-            (path.count, path.last) = (count, now);
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut paths, others) = self.sums();
+        for (text, path) in &mut paths {
+            let before = read.get(text);
+            path.first = before.map_or(now, |before| before.first);
+            path.last = before.filter(|before| before.count == path.count).map_or(now, |before| before.last);
         }
-        (listed(&known), others)
+        read.clone_from(&paths);
+        (listed(paths), others)
     }
 
     /// The paths and the number of others, with the times of the last [`Self::read`].
     pub fn counted(&self) -> (Vec<CountedKeyPath>, u64) {
-        let (sums, others) = self.sums();
-        let mut known = lock(&self.known).clone();
-        sums.into_iter().for_each(|(hash, count)| _ = known.get_mut(&hash).map(|path| path.count = count));
-        (listed(&known), others)
-    }
-
-    fn sums(&self) -> (HashMap<u64, u64>, u64) {
-        let (mut sums, mut others): (HashMap<u64, u64>, u64) = (HashMap::new(), 0);
-        for of_thread in self.threads.iter() {
-            let of_thread = lock(of_thread);
-            others = others.saturating_add(of_thread.others);
-            for (hash, count) in &of_thread.by_path {
-                let sum = sums.entry(*hash).or_default();
-                *sum = sum.saturating_add(*count);
+        let (mut paths, others) = self.sums();
+        let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        for (text, CountedKeyPath { first, last, .. }) in &*read {
+            if let Some(path) = paths.get_mut(text) {
+                (path.first, path.last) = (*first, *last);
             }
         }
+        (listed(paths), others)
+    }
+
+    fn sums(&self) -> (Paths, u64) {
+        let mut sums = Paths::new();
+        self.by_path.for_each(|text, path| match sums.get_mut(text) {
+            Some(sum) => sum.count = sum.count.saturating_add(path.count),
+            None => _ = sums.insert(text.into(), path.clone()),
+        });
+        let others = sums.remove("").map_or(0, |others| others.count);
         (sums, others)
     }
 }
 
-fn listed(known: &Known) -> Vec<CountedKeyPath> {
-    let mut paths: Vec<CountedKeyPath> = known.values().filter(|path| path.count > 0).cloned().collect();
+fn listed(paths: Paths) -> Vec<CountedKeyPath> {
+    let mut paths: Vec<CountedKeyPath> = paths.into_values().collect();
     paths.sort_unstable();
     paths
-}
-
-/// A domain and keys. Its hash input differs for any two.
-struct HashedPath<'d, K> {
-    domain: &'d str,
-    keys: K,
-}
-
-impl<'k, K: Iterator<Item = &'k str> + Clone> std::hash::Hash for HashedPath<'_, K> {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        // Each text ends with a byte that no text contains.
-        self.domain.hash(state);
-        self.keys.clone().for_each(|key| key.hash(state));
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -85,7 +85,10 @@ impl LimitadorCounts {
             None => Vec::new(),
         };
         let domain = request.domain();
-        let write = |key: &mut String| {
+        let write = |key: &mut String, is_other| {
+            if is_other {
+                return;
+            }
             let texts = labels.iter().flat_map(|(name, value)| [name.as_str(), value]);
             for text in std::iter::once(domain).chain(texts) {
                 let _ = write!(key, "{}:{text}", text.len());
@@ -96,9 +99,7 @@ impl LimitadorCounts {
             false => LimitadorSeries { domain: domain.into(), labels: labels.clone() },
         };
         let make = |is_other| (series(is_other), LimitadorCalls::default());
-        self.by_series
-            .of_thread()
-            .add(write, "", make, |(_, calls)| self.count_call(request, decision, calls));
+        self.by_series.of_thread().add(write, make, |(_, calls)| self.count_call(request, decision, calls));
     }
 
     fn count_call(&self, request: &Request<'_>, decision: &Decision<'_>, calls: &mut LimitadorCalls) {

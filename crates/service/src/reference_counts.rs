@@ -77,14 +77,17 @@ impl ReferenceCounts {
         for (index, (descriptor, status)) in request.descriptors().iter().zip(&decision.statuses).enumerate()
         {
             if let Some(counts) = self.counts_of(descriptor, status, decision.excess(index)) {
-                let write = |key: &mut String| {
+                let write = |key: &mut String, is_other| {
+                    if is_other {
+                        return key.push_str(OTHER_KEY);
+                    }
                     key.push_str(request.domain());
                     match status.rule {
                         Some(rule) => push_rule(key, &descriptor.entries, rule),
                         None => push_own_limit(key, &descriptor.entries),
                     }
                 };
-                of_thread.add(write, OTHER_KEY, |_| ReferenceHits::default(), |sum| sum.add(&counts));
+                of_thread.add(write, |_| ReferenceHits::default(), |sum| sum.add(&counts));
             }
         }
     }

@@ -175,9 +175,9 @@ impl Status<'_> {
     }
 }
 
-/// A limit that applied to a descriptor beside the tighter limit in its status.
+/// A limit that applied to a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AppliedBeside {
+pub struct AppliedLimit {
     /// Index of the descriptor.
     pub descriptor: u32,
     /// See [`CurrentLimit::capacity`].
@@ -286,7 +286,7 @@ pub struct Decision<'r> {
     /// One for each descriptor, in the request's order.
     pub statuses: SmallVec<[Status<'r>; 4]>,
     /// Limits that no status reports, for metrics: those of rules with several limits.
-    pub beside: SmallVec<[AppliedBeside; 2]>,
+    pub beside: SmallVec<[AppliedLimit; 2]>,
     /// Numbers that few decisions have. Boxed together, so that most decisions are smaller.
     pub rare: Option<Box<RareNumbers<'r>>>,
     /// The slots that the request holds, if a limit of requests in flight applies to it. Boxed because few do.

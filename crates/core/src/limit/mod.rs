@@ -13,7 +13,7 @@ mod unit;
 
 pub use client_text::{CUT_BYTES, client_bytes, client_text, has_escape};
 pub use decision::{
-    AppliedBeside, BanPhase, Code, CurrentLimit, Decision, DenialCause, GrantedSlot, HeldSlot, HeldSlots,
+    AppliedLimit, BanPhase, Code, CurrentLimit, Decision, DenialCause, GrantedSlot, HeldSlot, HeldSlots,
     MetricLabel, RareNumbers, ReservedHits, Reset, RuleInfo, ServiceLimit, Status,
 };
 pub use denial::Denial;

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     algorithm::{Algorithm, Standing, State, StateView},
-    limit::{AppliedBeside, Code, Decision, GrantedSlot, Hits, RareNumbers, Reset, Status, Timestamp},
+    limit::{AppliedLimit, Code, Decision, GrantedSlot, Hits, RareNumbers, Reset, Status, Timestamp},
     rules::Semantics,
 };
 use smallvec::SmallVec;
@@ -127,8 +127,8 @@ fn excess(plan: &Plan<'_>) -> Box<[u64]> {
     excess
 }
 
-fn beside(charge: &Charge<'_>) -> AppliedBeside {
-    AppliedBeside {
+fn beside(charge: &Charge<'_>) -> AppliedLimit {
+    AppliedLimit {
         descriptor: charge.descriptor,
         capacity: charge.limit.capacity,
         remaining: remaining(charge),

@@ -17,14 +17,14 @@ use std::{
     collections::HashMap,
     fmt::Write,
     sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
+        OnceLock,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
 use tidegate_core::limit::{
-    AppliedBeside, BanPhase, Code, Decision, Descriptor, Hits, Request, Reset, SeriesId, Status,
+    AppliedLimit, BanPhase, Code, Decision, Descriptor, Hits, Request, SeriesId, Status,
 };
-use tidegate_counts::{Label, PerThread, ThreadIndex};
+use tidegate_counts::{CountsByText, Label, PerThread, ThreadIndex};
 
 /// Settings of the counts of limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,26 +88,17 @@ const CHUNK: usize = 128;
 
 type Chunk = Box<[Cells; CHUNK]>;
 
-type ByValues = HashMap<SeriesId, HashMap<Box<str>, OutcomeCounts>>;
-
 /// The counts of one thread.
 struct ThreadCounts {
     chunks: Box<[OnceLock<Chunk>]>,
-    by_values: Mutex<ByValues>,
 }
 
 /// Counts for each limit.
 pub struct LimitCounts {
     settings: LimitCountSettings,
     threads: PerThread<ThreadCounts>,
-    /// The values that are counted apart, by series. Read when a thread first counts values.
-    values: RwLock<KnownValues>,
-}
-
-#[derive(Default)]
-struct KnownValues {
-    number: usize,
-    by_series: HashMap<SeriesId, std::collections::HashSet<Box<str>>>,
+    /// By series and values. The values beyond the bound share a count in each series.
+    by_values: CountsByText<OutcomeCounts>,
 }
 
 /// The value that stands for all values beyond the bound.
@@ -123,39 +114,31 @@ impl LimitCounts {
     /// Counts of nothing yet.
     pub fn new(settings: LimitCountSettings) -> Self {
         let chunks = settings.series_max / CHUNK + 1;
-        let empty = || ThreadCounts {
-            chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
-            by_values: Mutex::default(),
-        };
-        Self { settings, threads: PerThread::new(empty), values: RwLock::default() }
+        let empty = || ThreadCounts { chunks: (0..chunks).map(|_| OnceLock::new()).collect() };
+        Self { settings, threads: PerThread::new(empty), by_values: CountsByText::new(settings.series_max) }
     }
 
     /// Counts a decision that is sent.
     pub fn count(&self, request: &Request<'_>, decision: &Decision<'_>, was_queued: bool) {
         let thread = ThreadIndex::current();
         let counts = (thread, self.threads.of(thread));
-        for (descriptor, status) in request.descriptors().iter().zip(&decision.statuses) {
+        for (index, (descriptor, status)) in (0..).zip(request.descriptors().iter().zip(&decision.statuses)) {
             let Some(limit) = status.limit else { continue };
-            let applied = Applied {
-                series: status.series,
+            let applied = AppliedLimit {
+                descriptor: index,
                 capacity: limit.capacity,
                 remaining: status.remaining,
+                series: status.series,
                 is_over: status.is_over,
                 reset: status.reset,
                 ban: status.ban,
             };
             self.count_one(counts, &applied, descriptor, status, decision, was_queued);
         }
-        for beside in &decision.beside {
-            let index = beside.descriptor as usize;
-            self.count_one(
-                counts,
-                &Applied::from(beside),
-                &request.descriptors()[index],
-                &decision.statuses[index],
-                decision,
-                was_queued,
-            );
+        for applied in &decision.beside {
+            let index = applied.descriptor as usize;
+            let (descriptor, status) = (&request.descriptors()[index], &decision.statuses[index]);
+            self.count_one(counts, applied, descriptor, status, decision, was_queued);
         }
     }
 
@@ -163,7 +146,7 @@ impl LimitCounts {
     fn count_one(
         &self,
         (thread, counts): (ThreadIndex, &ThreadCounts),
-        applied: &Applied,
+        applied: &AppliedLimit,
         descriptor: &Descriptor<'_>,
         status: &Status<'_>,
         decision: &Decision<'_>,
@@ -189,7 +172,7 @@ impl LimitCounts {
             _ => 0,
         };
         if status.shows_values && applied.series != SeriesId::OTHER {
-            self.count_values(counts, applied, descriptor, status, (outcome, hits), near);
+            self.count_values(applied, descriptor, status, (outcome, hits), near);
             return;
         }
         let cells = counts.cells(applied.series);
@@ -204,7 +187,7 @@ impl LimitCounts {
 
     /// The part of `hits` admitted hits that is beyond the percentage at which a limit is near.
     #[inline]
-    fn near(&self, applied: &Applied, hits: u64) -> u64 {
+    fn near(&self, applied: &AppliedLimit, hits: u64) -> u64 {
         let capacity = u64::from(applied.capacity);
         // Floored, as in the reference server.
         let threshold = capacity * u64::from(self.settings.near_limit_percent) / 100;
@@ -214,51 +197,28 @@ impl LimitCounts {
     #[cold]
     fn count_values(
         &self,
-        counts: &ThreadCounts,
-        &Applied { series, ban, .. }: &Applied,
+        &AppliedLimit { series, ban, .. }: &AppliedLimit,
         descriptor: &Descriptor<'_>,
         status: &Status<'_>,
         (outcome, hits): (Outcome, u64),
         near: u64,
     ) {
-        let values = shown_values(descriptor, status.rule.map_or(0, |rule| rule.shown_values));
-        let mut of_thread = counts.by_values();
-        let of_series = of_thread.entry(series).or_default();
-        let values = if of_series.contains_key(&*values) || self.is_counted_apart(series, &values) {
-            &*values
-        } else {
-            OTHER_VALUES
+        let write = |text: &mut String, is_other| {
+            // Writing to a string does not fail.
+            let _ = write!(text, "{}.{} ", series.number, series.use_number);
+            match is_other {
+                true => text.push_str(OTHER_VALUES),
+                false => write_values(text, descriptor, status.rule.map_or(0, |rule| rule.shown_values)),
+            }
         };
-        if !of_series.contains_key(values) {
-            of_series.insert(values.into(), OutcomeCounts::default());
-        }
-        if let Some(counts) = of_series.get_mut(values) {
+        let add = |counts: &mut OutcomeCounts| {
             counts.add(outcome, hits);
             if near > 0 {
                 counts.add(Outcome::NearLimit, near);
             }
             of_ban(ban, |outcome| counts.add(outcome, hits));
-        }
-    }
-
-    /// Whether the values are counted apart, or can be.
-    fn is_counted_apart(&self, series: SeriesId, values: &str) -> bool {
-        let is_known = |known: &KnownValues| {
-            known.by_series.get(&series).is_some_and(|of_series| of_series.contains(values))
         };
-        {
-            let known = self.values.read().unwrap_or_else(PoisonError::into_inner);
-            if is_known(&known) || known.number >= self.settings.series_max {
-                return is_known(&known);
-            }
-        }
-        let mut known = self.values.write().unwrap_or_else(PoisonError::into_inner);
-        if known.number >= self.settings.series_max {
-            return is_known(&known);
-        }
-        let is_new = known.by_series.entry(series).or_default().insert(values.into());
-        known.number += usize::from(is_new);
-        true
+        self.by_values.of_thread().add(write, |_| OutcomeCounts::default(), add);
     }
 
     /// Reads the counts of series.
@@ -272,25 +232,24 @@ impl LimitCounts {
         &self,
         is_alive: impl Fn(SeriesId) -> bool,
     ) -> (HashMap<(SeriesId, Box<str>), OutcomeCounts>, usize) {
-        let number = {
-            let mut known = self.values.write().unwrap_or_else(PoisonError::into_inner);
-            known.by_series.retain(|series, _| is_alive(*series));
-            known.number = known.by_series.values().map(|values| values.len()).sum();
-            known.number
-        };
+        let number =
+            self.by_values.retain(|text| series_and_values(text).is_some_and(|(series, _)| is_alive(series)));
         let mut sums: HashMap<(SeriesId, Box<str>), OutcomeCounts> = HashMap::new();
-        for counts in self.threads.iter() {
-            let mut of_thread = counts.by_values();
-            of_thread.retain(|series, _| is_alive(*series));
-            for (series, of_series) in &*of_thread {
-                for (values, counts) in of_series {
-                    let sum = sums.entry((*series, values.clone())).or_default();
-                    *sum = sum.plus(counts);
-                }
+        self.by_values.for_each(|text, counts| {
+            if let Some((series, values)) = series_and_values(text) {
+                let sum = sums.entry((series, values.into())).or_default();
+                *sum = sum.plus(counts);
             }
-        }
+        });
         (sums, number)
     }
+}
+
+/// The parts of a text in [`LimitCounts::by_values`].
+fn series_and_values(text: &str) -> Option<(SeriesId, &str)> {
+    let (series, values) = text.split_once(' ')?;
+    let (number, use_number) = series.split_once('.')?;
+    Some((SeriesId { number: number.parse().ok()?, use_number: use_number.parse().ok()? }, values))
 }
 
 /// Reads counts of the threads that had counted when it was made.
@@ -306,10 +265,6 @@ impl CountsReader<'_> {
 }
 
 impl ThreadCounts {
-    fn by_values(&self) -> MutexGuard<'_, ByValues> {
-        self.by_values.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The cells of a series, for counting.
     #[inline]
     fn cells(&self, series: SeriesId) -> &Cells {
@@ -332,23 +287,6 @@ impl ThreadCounts {
     }
 }
 
-/// A limit as it applied to one descriptor.
-struct Applied {
-    series: SeriesId,
-    capacity: u32,
-    remaining: u32,
-    is_over: bool,
-    reset: Option<Reset>,
-    ban: BanPhase,
-}
-
-impl From<&AppliedBeside> for Applied {
-    fn from(beside: &AppliedBeside) -> Self {
-        let AppliedBeside { series, capacity, remaining, is_over, reset, ban, .. } = *beside;
-        Self { series, capacity, remaining, is_over, reset, ban }
-    }
-}
-
 /// The outcomes that hits have because of a ban, in addition to their own.
 #[cold]
 fn of_ban(ban: BanPhase, mut add: impl FnMut(Outcome)) {
@@ -360,9 +298,8 @@ fn of_ban(ban: BanPhase, mut add: impl FnMut(Outcome)) {
     }
 }
 
-/// `key=value → key=value`, with the values of the entries in the mask.
-fn shown_values(descriptor: &Descriptor<'_>, mask: u64) -> String {
-    let mut text = String::new();
+/// Appends `key=value → key=value`, with the values of the entries in the mask.
+fn write_values(text: &mut String, descriptor: &Descriptor<'_>, mask: u64) {
     for (index, entry) in (0..).zip(&descriptor.entries) {
         let separator = if index > 0 { " → " } else { "" };
         // Writing to a string does not fail.
@@ -371,7 +308,6 @@ fn shown_values(descriptor: &Descriptor<'_>, mask: u64) -> String {
             _ => write!(text, "{separator}{}={}", entry.key, entry.value),
         };
     }
-    text
 }
 
 #[cfg(test)]
