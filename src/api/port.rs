@@ -124,7 +124,7 @@ impl GrpcPort {
     }
 
     /// The store of shared counters, if there is one.
-    pub fn shared_store(&self) -> Option<&SharedStore> {
+    pub fn shared_store(&self) -> Option<&Arc<SharedStore>> {
         self.service.shared_store()
     }
 

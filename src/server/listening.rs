@@ -17,7 +17,6 @@ use tidegate_operations::{
     telemetry::{self, Sources, Traces},
 };
 use tidegate_service::{DecisionReader, Grants, RateLimitService};
-use tidegate_shared::store::SharedStore;
 use tidegate_threads::{BackgroundThread, Priority, Yields};
 use tidegate_transport::{InheritedSockets, Listener};
 use tokio::{
@@ -255,7 +254,7 @@ impl Listening {
         if tokio::join!(workers_end, http_ends).0.is_err() {
             tracing::warn!(timeout = ?settings.drain_timeout, "drain timeout reached; closing the remaining connections");
         }
-        let lost = settings.shared_store.as_ref().map_or(0, SharedStore::lose_releases);
+        let lost = settings.shared_store.as_ref().map_or(0, |store| store.lose_releases());
         if lost > 0 {
             tracing::error!(
                 lost,

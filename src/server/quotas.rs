@@ -15,7 +15,7 @@ use tidegate_service::{QuotaStart, Quotas, RateLimitService};
 use tidegate_shared::{
     lease::NodeId,
     quota::Former,
-    store::{PartThread, SharedStore},
+    store::{SharedStore, start_parts},
 };
 use tidegate_threads::{BackgroundThread, Priority, StartError};
 
@@ -23,7 +23,7 @@ use tidegate_threads::{BackgroundThread, Priority, StartError};
 pub(super) struct QuotaThread {
     quotas: Quotas,
     thread: BackgroundThread,
-    parts: Option<PartThread>,
+    parts: Option<BackgroundThread>,
     record: Option<QuotaRecord>,
     clock: Arc<dyn Clock>,
 }
@@ -38,7 +38,7 @@ impl QuotaThread {
         let (quotas, meters) = (service.quotas(), Arc::clone(service.meters()));
         let store = settings.shared_store.as_ref();
         // A full disk does not prevent the start: decisions do not need the record.
-        let begin = Self::begin(settings, store, clock);
+        let begin = Self::begin(settings, store.map(|store| &**store), clock);
         let is_lost = begin.is_err();
         let (mut record, begun) = begin.unwrap_or_else(|error| {
             tracing::error!(
@@ -53,8 +53,8 @@ impl QuotaThread {
             Some(store) => {
                 let of_thread = quotas.clone();
                 let granted = move |bucket, sequence, grant| of_thread.granted(bucket, sequence, grant);
-                let (thread, calls) = PartThread::start(store, clock, granted)?;
-                let server = begun.as_ref().map_or(store.holders().node(), |begun| begun.server);
+                let (thread, calls) = start_parts(store, clock, granted)?;
+                let server = begun.as_ref().map_or(store.holders.node(), |begun| begun.server);
                 (Some(thread), Some((server, calls)))
             }
         };
@@ -87,7 +87,7 @@ impl QuotaThread {
     ) -> io::Result<(Option<QuotaRecord>, Option<Begun>)> {
         let Some(of_record) = &settings.quota_record else { return Ok((None, None)) };
         let random = || NodeId(RandomState::new().hash_one(of_record));
-        let server = store.map_or_else(random, |store| store.holders().node());
+        let server = store.map_or_else(random, |store| store.holders.node());
         let (record, begun) = QuotaRecord::begin(of_record, server, clock.now())?;
         match &begun.former {
             Former::Unknown => tracing::info!(
@@ -103,7 +103,7 @@ impl QuotaThread {
         self.quotas.stop();
         self.thread.join();
         if let Some(parts) = self.parts {
-            parts.stop();
+            parts.join();
         }
         let mut record = self.record;
         record.iter_mut().for_each(|record| record.stop(self.clock.now()));

@@ -18,7 +18,7 @@ use tidegate_shared::store::SharedStore;
 use tidegate_transport::ListenAddress;
 
 /// Settings of the server.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Settings {
     /// Addresses of the gRPC port; at least one.
     pub listen: Vec<ListenAddress>,
@@ -47,7 +47,7 @@ pub struct Settings {
     /// The places from which credits may be held; none if no leases are granted.
     pub leases: Option<Reach>,
     /// The store of shared counters, if there is one.
-    pub shared_store: Option<SharedStore>,
+    pub shared_store: Option<Arc<SharedStore>>,
     /// Push of metrics to statsd, if any.
     pub statsd: Option<StatsdSettings>,
     /// Push of metrics by OTLP, if any.

@@ -28,7 +28,7 @@ impl RateLimitService {
         let in_store = self.shared.as_ref().zip(SlotRelease::of_ticket(&ticket));
         let in_store = in_store.map(|(store, release)| {
             let counter = self.release_counter(std::slice::from_ref(&release));
-            (store.clone(), release, store.peer_id(peer), counter)
+            (Arc::clone(store), release, store.peer_id(peer), counter)
         });
         let followers = self.followers(request);
         Some(move || {

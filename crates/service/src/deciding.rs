@@ -6,7 +6,6 @@ use tidegate_core::{
     limit::{Decision, Request},
     limiter::{Pinned, QueueDecision, SlotWait},
 };
-use tidegate_shared::store::SharedStore;
 
 /// How a decision is dispatched, by the time that it may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +32,7 @@ impl RateLimitService {
         }
         let is_remote = self.shared.is_some() && limiter.is_remote(request);
         Some(match is_remote {
-            true if self.shared.as_ref().is_some_and(SharedStore::fails_calls) => Dispatch::Call,
+            true if self.shared.as_ref().is_some_and(|store| store.fails_calls()) => Dispatch::Call,
             true => Dispatch::Remote,
             false if limiter.may_queue(request) => Dispatch::Queue,
             false if limiter.may_wait_for_slots(request) => Dispatch::Slots,

@@ -80,7 +80,7 @@ pub struct RateLimitService {
     /// The formats in which trace contexts are read.
     propagators: Propagators,
     /// The store of shared counters, if there is one.
-    shared: Option<SharedStore>,
+    shared: Option<Arc<SharedStore>>,
     /// None if the service grants no leases.
     grants: Option<Grants>,
     /// The clients that enforce limits by themselves.
@@ -138,12 +138,12 @@ impl RateLimitService {
     }
 
     /// Sets the store that decides requests to domains with shared counters.
-    pub fn with_shared_store(self, shared: Option<SharedStore>) -> Self {
+    pub fn with_shared_store(self, shared: Option<Arc<SharedStore>>) -> Self {
         Self { shared, ..self }
     }
 
     /// The store of shared counters, if there is one.
-    pub fn shared_store(&self) -> Option<&SharedStore> {
+    pub fn shared_store(&self) -> Option<&Arc<SharedStore>> {
         self.shared.as_ref()
     }
 

@@ -20,7 +20,7 @@ use tidegate_shared::{
 
 /// One decision of the store.
 struct Attempt<'h, 'q, 't> {
-    store: &'q SharedStore,
+    store: &'q Arc<SharedStore>,
     peer: PeerId,
     owned: &'h OwnedPinned<'h>,
     request: &'q Request<'t>,
@@ -60,7 +60,7 @@ impl RateLimitService {
         origin: CallOrigin<'q>,
         respond: impl FnOnce(&Decision<'_>),
     ) -> bool {
-        let Some(holders) = self.shared.as_ref().map(SharedStore::holders) else { return false };
+        let Some(holders) = self.shared.as_ref().map(|store| &store.holders) else { return false };
         if self.needs_service_limits() {
             return false;
         }
@@ -74,7 +74,7 @@ impl RateLimitService {
     }
 
     /// The shared store that decides the request, if any.
-    pub(super) fn store_of(&self, request: &Request<'_>) -> Option<&SharedStore> {
+    pub(super) fn store_of(&self, request: &Request<'_>) -> Option<&Arc<SharedStore>> {
         let store = self.shared.as_ref()?;
         self.limiter.get().is_some_and(|limiter| limiter.pin().is_remote(request)).then_some(store)
     }
@@ -83,7 +83,7 @@ impl RateLimitService {
     /// for slots and is decided again.
     pub(super) async fn decide_remotely<'q, 't, T>(
         &self,
-        store: &SharedStore,
+        store: &Arc<SharedStore>,
         request: &'q Request<'t>,
         (origin, received): (CallOrigin<'q>, Timestamp),
         wait_max: Duration,
@@ -129,7 +129,7 @@ impl RateLimitService {
     /// Makes the releases, ends and renewals in the store that a request names.
     async fn change_named(
         &self,
-        (store, peer): (&SharedStore, PeerId),
+        (store, peer): (&Arc<SharedStore>, PeerId),
         owned: &OwnedPinned<'_>,
         request: &Request<'_>,
         received: Timestamp,
@@ -170,7 +170,7 @@ impl RateLimitService {
         let sent = Holders::now();
         let verdict = store.decide(&plan, peer, now, left).await;
         let given = plan.counters().filter(|(counter, _)| counter.given > 0);
-        given.for_each(|(counter, _)| store.holders().drop_denial(counter.key));
+        given.for_each(|(counter, _)| store.holders.drop_denial(counter.key));
         let failure = match verdict {
             Ok(verdict) => match verdict.decide(&mut plan, self.listed_limits(), self.clock.now()) {
                 Ok(decision) => {
@@ -183,7 +183,7 @@ impl RateLimitService {
                     }
                     let state_of = |key| verdict.state_of(&plan, key);
                     let results = (&decision, verdict.has_credits);
-                    note_results(store.holders(), owned, request, results, state_of, sent);
+                    note_results(&store.holders, owned, request, results, state_of, sent);
                     return Ok(Attempted::Decided(decision));
                 }
                 Err(error) => {
@@ -228,7 +228,7 @@ impl RateLimitService {
 
 /// Renews what tickets name in the store. Returns whether each is held. If the store does not respond, the policy decides.
 async fn renew(
-    store: &SharedStore,
+    store: &Arc<SharedStore>,
     peer: PeerId,
     named: &NamedChanges,
     wait_max: Duration,

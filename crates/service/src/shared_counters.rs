@@ -41,7 +41,7 @@ impl RateLimitService {
         let mut remote = owned.remote(request, now).filter(|remote| !remote.needs_no_store())?;
         remote.evaluate_local(now);
         let verdict = store.decide(&remote, store.peer_id(""), now, Duration::MAX).await;
-        remote.counters().for_each(|(counter, _)| store.holders().drop_denial(counter.key));
+        remote.counters().for_each(|(counter, _)| store.holders.drop_denial(counter.key));
         let decided = verdict.and_then(|verdict| {
             verdict.decide(&mut remote, ListedLimits::None, self.clock.now()).map_err(|error| {
                 store.disagreed(&error);

@@ -58,7 +58,7 @@ impl Admitted {
                 let SnapshotFigures { passes, failures, last_at, .. } = snapshots.figures();
                 pb::SnapshotStatus { written: passes, failed: failures, last: last_at.map(timestamp) }
             }),
-            store: sources.shared_store.as_ref().map(store_status),
+            store: sources.shared_store.as_deref().map(store_status),
             quotas_are_learning: self.control.service.quotas().figures().is_learning,
         })
     }
@@ -114,10 +114,10 @@ fn rules_status(status: &RulesStatus) -> pb::RulesStatus {
 }
 
 fn store_status(store: &SharedStore) -> pb::StoreStatus {
-    let (health, counts) = (store.health(), store.counts());
+    let (health, counts) = (store.health(), &store.counts);
     let decided = counts.calls.sum(CallResult::Decided);
     let leases = store.leases().then(|| {
-        let LeaseCounts { events, held } = store.holders().counts();
+        let LeaseCounts { events, held } = store.holders.counts();
         pb::LeaseStatus {
             held: held.load(Ordering::Relaxed),
             admitted: events.sum(LeaseEvent::Admitted),

@@ -5,7 +5,7 @@ use crate::api::time::{time_text, timestamp};
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use std::sync::atomic::Ordering;
 use tidegate_service::RateLimitService;
-use tidegate_shared::store::{Health, SharedStore};
+use tidegate_shared::store::Health;
 
 pub(super) async fn live() -> impl IntoResponse {
     "alive\n"
@@ -40,7 +40,7 @@ fn quotas(service: &RateLimitService) -> &'static str {
 
 /// The state of the shared store as a line, if there is one. Without the store the server still serves.
 fn shared_store(service: &RateLimitService) -> String {
-    match service.shared_store().map(SharedStore::health) {
+    match service.shared_store().map(|store| store.health()) {
         None => String::new(),
         Some(Health { is_available: true, servers, .. }) => {
             let leases = match service.grants() {

@@ -267,7 +267,7 @@ impl Serve {
             let Some(store) = &shared else { return limiter };
             let limiter = limiter.with_shared_seed(store.seed());
             let limiter = limiter.with_shared_resets(store.resets_at_start());
-            if store.is_cluster() { limiter.with_groups() } else { limiter }
+            if store.is_cluster { limiter.with_groups() } else { limiter }
         };
         let reload = settings.rules.reload.clone();
         let decision_log = settings.decision_log.clone();

@@ -5,7 +5,7 @@ use crate::cli::{
     arguments::{Choice, choice, interval, store_flags::StoreFlags},
 };
 use clap::Args;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tidegate_shared::store::{OnFailure, SharedSettings, SharedStore, StoreAddress};
 
 /// Counters in a Redis or Valkey store that several servers share.
@@ -79,7 +79,7 @@ impl SharedFlags {
     }
 
     /// Connects to the store, if there is one.
-    pub(super) fn connect(&self, is_reference: bool) -> Result<Option<SharedStore>, Failure> {
+    pub(super) fn connect(&self, is_reference: bool) -> Result<Option<Arc<SharedStore>>, Failure> {
         let Some(settings) = self.settings(is_reference)? else { return Ok(None) };
         let runtime = tidegate_threads::runtime();
         let runtime = runtime.map_err(|error| Failure(format!("cannot start the runtime: {error}")))?;

@@ -3,7 +3,7 @@
 //! Each worker has a link of its own to each node: a task with a connection. It sends what has arrived as soon as nothing is in flight, or
 //! enough has arrived. What arrives meanwhile is the next batch. Batches are therefore small under low load, and large under high load.
 
-use super::{connection::Connection, failure::Failure, inner::Inner, nodes::Node};
+use super::{connection::Connection, failure::Failure, nodes::Node, shared_store::SharedStore};
 use crate::{
     PeerId,
     script::{Batch, Command, EncodedRequest, Script, Verdict},
@@ -117,7 +117,7 @@ pub(super) struct Links;
 
 impl Links {
     /// Sends a call on this thread's link to the node that has its group.
-    pub(super) fn send(store: &Arc<Inner>, call: Call) {
+    pub(super) fn send(store: &Arc<SharedStore>, call: Call) {
         match store.nodes.of(call.group) {
             Some(node) => Self::send_to(store, &node, call),
             None => call.fail(),
@@ -126,7 +126,7 @@ impl Links {
 
     /// Sends a command for counters of a group. The response is the number that it counted.
     pub(super) fn command(
-        store: &Arc<Inner>,
+        store: &Arc<SharedStore>,
         group: u16,
         command: Arc<Command>,
     ) -> oneshot::Receiver<Result<u64, Failure>> {
@@ -136,7 +136,7 @@ impl Links {
     }
 
     /// Sends a call on this thread's link to a node. If there is no link, starts one in the runtime of this task.
-    pub(super) fn send_to(store: &Arc<Inner>, node: &Arc<Node>, call: Call) {
+    pub(super) fn send_to(store: &Arc<SharedStore>, node: &Arc<Node>, call: Call) {
         LINKS.with_borrow_mut(|links| {
             // A link ends with its runtime, or after its node has left the cluster.
             links.retain(|(_, link)| !link.is_closed());
@@ -154,7 +154,7 @@ impl Links {
 
 /// A worker's connection to a node, and its calls.
 struct Link {
-    store: Arc<Inner>,
+    store: Arc<SharedStore>,
     node: Arc<Node>,
     connection: Option<Connection>,
     waiting: VecDeque<Call>,
@@ -162,7 +162,7 @@ struct Link {
 }
 
 impl Link {
-    fn new(store: Arc<Inner>, node: Arc<Node>) -> Self {
+    fn new(store: Arc<SharedStore>, node: Arc<Node>) -> Self {
         Self { store, node, connection: None, waiting: VecDeque::new(), in_flight: JoinSet::new() }
     }
 

@@ -6,9 +6,9 @@ use super::{
     connection::Connection,
     failure::Failure,
     hash_slots,
-    inner::Inner,
     nodes::Node,
     parts,
+    shared_store::SharedStore,
 };
 use crate::{
     PeerId,
@@ -36,7 +36,7 @@ enum Replied {
 /// Pause before a call is sent again if the keys of its hash slot are being moved.
 const MIGRATION_PAUSE: Duration = Duration::from_millis(1);
 
-impl Inner {
+impl SharedStore {
     /// Sends one command, and passes the results to its callers.
     pub(super) async fn send(self: &Arc<Self>, node: &Arc<Node>, mut connection: Connection, flight: Flight) {
         let (commands, run, sent) = (&mut connection.commands, &connection.run, self.clock.now());

@@ -4,9 +4,9 @@ use super::{
     SharedSettings, StoreAddress, StoreTls,
     connect_error::ConnectError,
     hash_slots::HashSlots,
-    inner::Inner,
     nodes::{Node, Nodes, of_cluster},
     tls,
+    shared_store::SharedStore,
 };
 use crate::script::Batch;
 use redis::{
@@ -15,7 +15,7 @@ use redis::{
 };
 use std::{io, sync::Arc, time::Duration};
 
-impl Inner {
+impl SharedStore {
     /// A new connection to a node.
     pub(super) async fn connection(
         &self,

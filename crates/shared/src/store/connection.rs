@@ -7,7 +7,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 #[derive(Clone)]
 pub(super) struct Connection {
     pub(super) commands: MultiplexedConnection,
-    /// The run of the store behind it: see [`Inner::store_run`].
+    /// The run of the store behind it: see [`SharedStore::store_run`].
     pub(super) run: Arc<[u8]>,
     /// Number of outages of the node before the connection was made.
     pub(super) outages: u64,

@@ -4,13 +4,13 @@
 //! secret, and this server adopts that. The counters are lost in any case.
 
 use super::{
-    SharedSettings, SharedStore, StoreAddress, StoreCounts,
+    SharedSettings, StoreAddress, StoreCounts,
     commands::key_prefix,
     connect::{check, connect, hash_slots},
     connect_error::ConnectError,
-    inner::Inner,
     layout::Layout,
     nodes::{Node, Nodes},
+    shared_store::SharedStore,
     unfinished::Unfinished,
 };
 use crate::{PeerIds, holders::Holders, lease, script::Script};
@@ -36,21 +36,21 @@ pub(super) const START_TIMEOUT: Duration = Duration::from_secs(5);
 impl SharedStore {
     /// Connects, checks the store, and agrees with other servers on the secret of keys. If the store is not reached, [the
     /// keeper](super::start_keeper) joins it later.
-    pub async fn connect(settings: SharedSettings) -> Result<Self, ConnectError> {
-        let inner = Inner::new(settings)?;
-        match inner.join().await {
+    pub async fn connect(settings: SharedSettings) -> Result<Arc<Self>, ConnectError> {
+        let store = Self::new(settings)?;
+        match store.join().await {
             Err(error) if error.is_temporary() => {
-                let policy = inner.settings.on_failure;
+                let policy = store.settings.on_failure;
                 tracing::warn!(%error, %policy, "shared store not reached; trying again");
-                inner.nodes.now().nodes.iter().for_each(|node| _ = node.fail());
+                store.nodes.now().nodes.iter().for_each(|node| _ = node.fail());
             }
             joined => joined?,
         }
-        Ok(Self(Arc::new(inner)))
+        Ok(Arc::new(store))
     }
 }
 
-impl Inner {
+impl SharedStore {
     /// A store that was not reached yet.
     fn new(settings: SharedSettings) -> Result<Self, ConnectError> {
         let is_cluster = matches!(settings.address, StoreAddress::Cluster(_));
@@ -85,7 +85,8 @@ impl Inner {
     }
 
     /// Whether the store was reached and checked.
-    pub(super) fn has_joined(&self) -> bool {
+    /// Whether the store was reached since the start.
+    pub fn has_joined(&self) -> bool {
         self.has_joined.load(Ordering::Relaxed)
     }
 

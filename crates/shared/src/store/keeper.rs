@@ -1,6 +1,6 @@
 //! The keeper: a thread that registers this server in the store, counts the servers that share it, and reconnects after an outage.
 
-use super::{SharedStore, connect::eviction, inner::Inner, nodes::Node, reports::replication};
+use super::{connect::eviction, nodes::Node, reports::replication, shared_store::SharedStore};
 use crate::script::Batch;
 use redis::{ErrorKind, RedisError, aio::MultiplexedConnection, cmd, pipe};
 use std::{
@@ -37,13 +37,13 @@ const CLOCK_OFFSET_LOGGED: u64 = 2;
 /// Starts the keeper. It calls `put_keys` with the secret of keys if another one is adopted, and with the resets of rules by operators on
 /// this server and on others. When it ends, it removes this server from those that share the store.
 pub fn start_keeper(
-    store: &SharedStore,
+    store: &Arc<SharedStore>,
     put_keys: impl Fn(Seed, SharedResets) + Send + 'static,
 ) -> Result<StoppableThread, StartError> {
     let (stop, stopped) = oneshot::channel::<()>();
-    let inner = Arc::clone(&store.0);
+    let store = Arc::clone(store);
     let run = async move || {
-        let mut server = Server::new(inner, Box::new(put_keys));
+        let mut server = Server::new(store, Box::new(put_keys));
         tokio::select! {
             never = server.run() => match never {},
             // The sender was dropped: the server stops.
@@ -56,7 +56,7 @@ pub fn start_keeper(
 
 /// This server's entry among those that share the store.
 struct Server {
-    store: Arc<Inner>,
+    store: Arc<SharedStore>,
     /// Its name there, random and therefore unique.
     name: String,
     connection: Option<MultiplexedConnection>,
@@ -75,7 +75,7 @@ struct Server {
 }
 
 impl Server {
-    fn new(store: Arc<Inner>, put_keys: Box<dyn Fn(Seed, SharedResets) + Send>) -> Self {
+    fn new(store: Arc<SharedStore>, put_keys: Box<dyn Fn(Seed, SharedResets) + Send>) -> Self {
         let (name, of_nodes) = (format!("{:016x}", random()), HashMap::new());
         let resets = SharedResets::clone(&store.resets.load());
         Self {
@@ -357,7 +357,7 @@ impl Server {
 }
 
 /// The key of the servers, which is in the first group of a cluster.
-fn servers_key(store: &Inner) -> String {
+fn servers_key(store: &SharedStore) -> String {
     format!("{}servers", store.key_prefix(0))
 }
 

@@ -1,9 +1,8 @@
 //! The leasing thread: sends requests for credits that are due, and passes the responses to the holders.
 
 use super::{
-    SharedStore,
     connection::Connection,
-    inner::Inner,
+    shared_store::SharedStore,
     side_connection::{PAUSE, SideConnection},
 };
 use crate::{
@@ -27,14 +26,17 @@ const IDLE_INTERVAL: Duration = Duration::from_millis(10);
 const REQUESTS_MAX: usize = 32;
 
 /// Starts the thread. Without leases, it only drops denials that have ended. When it ends, it releases all credits.
-pub fn start_leasing(store: &SharedStore, clock: &Arc<dyn Clock>) -> Result<StoppableThread, StartError> {
-    let inner = Arc::clone(&store.0);
-    let holders = Arc::clone(&inner.holders);
+pub fn start_leasing(
+    store: &Arc<SharedStore>,
+    clock: &Arc<dyn Clock>,
+) -> Result<StoppableThread, StartError> {
+    let store = Arc::clone(store);
+    let holders = Arc::clone(&store.holders);
     let (stop, mut stopped) = oneshot::channel::<()>();
     let clock = Arc::clone(clock);
     let run = async move || {
-        let connection = SideConnection::new(Arc::clone(&inner));
-        let mut leasing = Lessee { store: inner, holders, clock, connection };
+        let connection = SideConnection::new(Arc::clone(&store));
+        let mut leasing = Lessee { store, holders, clock, connection };
         loop {
             let pause = leasing.step().await;
             if tokio::time::timeout(pause, &mut stopped).await.is_ok() {
@@ -46,7 +48,7 @@ pub fn start_leasing(store: &SharedStore, clock: &Arc<dyn Clock>) -> Result<Stop
 }
 
 struct Lessee {
-    store: Arc<Inner>,
+    store: Arc<SharedStore>,
     holders: Arc<Holders>,
     clock: Arc<dyn Clock>,
     connection: SideConnection,
@@ -113,7 +115,7 @@ impl Lessee {
 }
 
 async fn call(
-    store: &Inner,
+    store: &SharedStore,
     holders: &Holders,
     connection: &mut Connection,
     due: Vec<DueRequest>,

@@ -5,7 +5,7 @@
 use super::{
     batches::{Call, Links, Task},
     failure::Failure,
-    inner::Inner,
+    shared_store::SharedStore,
 };
 use crate::{
     PeerId,
@@ -26,7 +26,7 @@ type Response = Result<Verdict, Failure>;
 
 /// The parts of a request while they are decided.
 struct Pending {
-    store: Arc<Inner>,
+    store: Arc<SharedStore>,
     peer: PeerId,
     parts: Vec<Part>,
     responses: Vec<oneshot::Receiver<Response>>,
@@ -38,7 +38,7 @@ struct Pending {
 
 /// Decides a request with counters of several groups.
 pub(super) async fn decide(
-    store: &Arc<Inner>,
+    store: &Arc<SharedStore>,
     remote: &RemoteRequest<'_>,
     request: &EncodedRequest,
     (peer, timeout): (PeerId, Duration),
@@ -84,7 +84,7 @@ pub(super) async fn decide(
 /// Takes back what the store has charged for a request, if the store admitted it and local counters have denied it. Hits of a counter with
 /// leases stay until they expire.
 pub(super) fn take_back(
-    store: &Arc<Inner>,
+    store: &Arc<SharedStore>,
     remote: &RemoteRequest<'_>,
     request: &EncodedRequest,
     peer: PeerId,
@@ -144,7 +144,7 @@ impl Drop for Pending {
 }
 
 /// Gives hits back in the background. If that fails, they stay charged.
-fn spawn_give_back(store: &Arc<Inner>, group: u16, peer: PeerId, request: EncodedRequest) {
+fn spawn_give_back(store: &Arc<SharedStore>, group: u16, peer: PeerId, request: EncodedRequest) {
     let (reply, response) = oneshot::channel();
     Links::send(store, Call::new(group, Task::Decide { request, peer, reply }));
     let work = store.unfinished.begin();
@@ -155,7 +155,7 @@ fn spawn_give_back(store: &Arc<Inner>, group: u16, peer: PeerId, request: Encode
 }
 
 /// Takes back hits in the background. They stay charged if that does not succeed in about a minute, or if there is too much such work.
-pub(super) fn spawn_undo(store: &Arc<Inner>, group: u16, peer: PeerId, undo: Undo) {
+pub(super) fn spawn_undo(store: &Arc<SharedStore>, group: u16, peer: PeerId, undo: Undo) {
     let command = token().map(|token| undo.command(token));
     let work = |command: &Command| store.unfinished.begin_bounded(peer, command.counters.len());
     let Some((work, command)) = command.and_then(|command| Some((work(&command)?, command))) else {
@@ -173,7 +173,7 @@ pub(super) fn spawn_undo(store: &Arc<Inner>, group: u16, peer: PeerId, undo: Und
 /// Sends a command until the store has run it. Returns the number that it counted; none if all attempts fail. The first attempt is sent at
 /// once, before calls that are made later.
 pub(super) fn until_done(
-    store: &Arc<Inner>,
+    store: &Arc<SharedStore>,
     group: u16,
     attempts: u32,
     command: Command,

@@ -1,6 +1,6 @@
 //! The thread that sends requests for parts of quota, and passes on the grants.
 
-use super::{SharedStore, connection::Connection, inner::Inner, side_connection::SideConnection};
+use super::{connection::Connection, shared_store::SharedStore, side_connection::SideConnection};
 use crate::{
     quota::{PartCall, PartGrant},
     script::{Batch, decode_parts},
@@ -15,14 +15,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 const REQUESTS_MAX: usize = 32;
 
 /// The sender of requests. Requests to a thread that has ended are dropped.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct PartCalls(UnboundedSender<Vec<PartCall>>);
-
-/// The running thread.
-pub struct PartThread {
-    calls: UnboundedSender<Vec<PartCall>>,
-    thread: BackgroundThread,
-}
 
 impl PartCalls {
     /// Sends requests. A failed request gets no response; the next request for its counter is newer.
@@ -33,37 +27,28 @@ impl PartCalls {
     }
 }
 
-impl PartThread {
-    /// Starts the thread. It passes on each grant with the key of its counter and the number of its request.
-    pub fn start(
-        store: &SharedStore,
-        clock: &Arc<dyn Clock>,
-        granted: impl Fn(Key, u64, PartGrant) + Send + 'static,
-    ) -> Result<(Self, PartCalls), StartError> {
-        let (calls, received) = unbounded_channel();
-        let (store, clock) = (Arc::clone(&store.0), Arc::clone(clock));
-        let run = async move || answer(&store, &*clock, received, granted).await;
-        let thread = BackgroundThread::start_async("quota-store", Priority::Full, run)?;
-        Ok((Self { calls: calls.clone(), thread }, PartCalls(calls)))
-    }
-
-    /// Ends the thread.
-    pub fn stop(self) {
-        // An empty list ends the thread: others may still have the sender.
-        let _ = self.calls.send(Vec::new());
-        self.thread.join();
-    }
+/// Starts the thread. It passes on each grant with the key of its counter and the number of its request, and ends when the sender is
+/// dropped.
+pub fn start_parts(
+    store: &Arc<SharedStore>,
+    clock: &Arc<dyn Clock>,
+    granted: impl Fn(Key, u64, PartGrant) + Send + 'static,
+) -> Result<(BackgroundThread, PartCalls), StartError> {
+    let (calls, received) = unbounded_channel();
+    let (store, clock) = (Arc::clone(store), Arc::clone(clock));
+    let run = async move || answer(&store, &*clock, received, granted).await;
+    Ok((BackgroundThread::start_async("quota-store", Priority::Full, run)?, PartCalls(calls)))
 }
 
-/// Sends the requests that are received, until an empty list ends it.
+/// Sends the requests that are received.
 async fn answer(
-    store: &Arc<Inner>,
+    store: &Arc<SharedStore>,
     clock: &dyn Clock,
     mut received: UnboundedReceiver<Vec<PartCall>>,
     granted: impl Fn(Key, u64, PartGrant),
 ) {
     let mut connection = SideConnection::new(Arc::clone(store));
-    while let Some(calls) = received.recv().await.filter(|calls| !calls.is_empty()) {
+    while let Some(calls) = received.recv().await {
         for calls in calls.chunks(REQUESTS_MAX) {
             if let Err(error) = send(store, clock, &mut connection, calls, &granted).await {
                 tracing::debug!(%error, "a call for parts of quota failed");
@@ -75,7 +60,7 @@ async fn answer(
 }
 
 async fn send(
-    store: &Inner,
+    store: &SharedStore,
     clock: &dyn Clock,
     connection: &mut SideConnection,
     calls: &[PartCall],

@@ -5,11 +5,10 @@
 //! their deadlines.
 
 use super::{
-    SharedStore,
     counts::StoreEvent,
-    inner::Inner,
     parts::{UNDO_ATTEMPTS, until_done},
     unfinished::Work,
+    shared_store::SharedStore,
 };
 use crate::{
     PeerId,
@@ -41,30 +40,30 @@ impl SharedStore {
     /// Releases slots and ends reservations for a peer. Returns when the store has done so, or at the deadline of decisions; releases then
     /// go on. Calls `count` with each result.
     pub async fn release(
-        &self,
+        self: &Arc<Self>,
         releases: &[SlotRelease],
         peer: PeerId,
         count: impl Fn(Closed) + Clone + Send + 'static,
     ) {
         let started: Vec<_> =
-            releases.iter().flat_map(|release| self.0.start_releases(release, peer, &count)).collect();
+            releases.iter().flat_map(|release| self.start_releases(release, peer, &count)).collect();
         let all = async {
             for release in started {
                 // A release that panicked has released nothing.
                 let _ = release.await;
             }
         };
-        let _ = tokio::time::timeout(self.0.settings.timeout, all).await;
+        let _ = tokio::time::timeout(self.settings.timeout, all).await;
     }
 
     /// Releases slots and ends reservations for a peer in the background.
     pub fn release_later(
-        &self,
+        self: &Arc<Self>,
         release: &SlotRelease,
         peer: PeerId,
         count: impl Fn(Closed) + Clone + Send + 'static,
     ) {
-        drop(self.0.start_releases(release, peer, &count));
+        drop(self.start_releases(release, peer, &count));
     }
 }
 
@@ -77,14 +76,14 @@ pub(super) fn by_group<G: Ord>(counters: impl Iterator<Item = (G, Key)>) -> BTre
 
 /// A release in progress. It is lost if it is dropped before it is done, for example with its runtime.
 struct UnderWay {
-    store: Arc<Inner>,
+    store: Arc<SharedStore>,
     is_done: bool,
     _work: Work,
 }
 
 impl UnderWay {
     /// Begins a release. None if there is too much work: the release is then lost.
-    fn begin(store: &Arc<Inner>, peer: PeerId, counters: usize) -> Option<Self> {
+    fn begin(store: &Arc<SharedStore>, peer: PeerId, counters: usize) -> Option<Self> {
         let Some(work) = store.unfinished.begin_bounded(peer, counters) else {
             store.counts.events.count(StoreEvent::LostRelease);
             return None;
@@ -108,7 +107,7 @@ impl Drop for UnderWay {
     }
 }
 
-impl Inner {
+impl SharedStore {
     fn start_releases(
         self: &Arc<Self>,
         release: &SlotRelease,
@@ -189,7 +188,7 @@ mod tests {
         };
         let store = runtime.block_on(SharedStore::connect(settings)).expect("it is joined later");
         let state =
-            || (store.0.releases.load(Ordering::Relaxed), store.counts().events.sum(StoreEvent::LostRelease));
+            || (store.releases.load(Ordering::Relaxed), store.counts.events.sum(StoreEvent::LostRelease));
         let slot = |counter| Held { kind: HeldKind::Slot, key: Key::from_halves(1, counter) };
         let release = |id, counters| SlotRelease {
             id,

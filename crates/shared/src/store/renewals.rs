@@ -4,7 +4,7 @@
 //! are read first. A counter that ends between the two calls still leaves the others renewed. A renewal is not repeated here: its caller
 //! gets the result, and repeats it in time.
 
-use super::{SharedStore, batches::Links, failure::Failure, inner::Inner};
+use super::{batches::Links, failure::Failure, shared_store::SharedStore};
 use crate::{
     PeerId,
     script::{COUNTERS_MAX, Command},
@@ -23,7 +23,7 @@ impl SharedStore {
     /// Renews everything that a ticket names if all of it is held. The caller of this peer waits up to `wait_max`. Returns whether all is
     /// held.
     pub async fn renew(
-        &self,
+        self: &Arc<Self>,
         renewal: &StoredRenewal,
         peer: PeerId,
         wait_max: Duration,
@@ -33,9 +33,9 @@ impl SharedStore {
         if counters > COUNTERS_MAX {
             return Ok(false);
         }
-        let work = self.0.unfinished.begin_bounded(peer, counters).ok_or(Failure::Unavailable)?;
+        let work = self.unfinished.begin_bounded(peer, counters).ok_or(Failure::Unavailable)?;
         let (store, [looks, renewals]) =
-            (Arc::clone(&self.0), [true, renewal.is_peek()].map(|it| parts(renewal, it)));
+            (Arc::clone(self), [true, renewal.is_peek()].map(|it| parts(renewal, it)));
         // It is made even if its caller has given up.
         let renewed = tokio::spawn(async move {
             let _work = work;
@@ -44,7 +44,7 @@ impl SharedStore {
             }
             are_held(&store, renewals).await
         });
-        let timeout = self.0.settings.timeout.min(wait_max);
+        let timeout = self.settings.timeout.min(wait_max);
         // A task that panicked has probably renewed nothing.
         let in_time = tokio::time::timeout(timeout, renewed).await;
         in_time.map_or(Err(Failure::Timeout), |joined| joined.unwrap_or(Err(Failure::Failed)))
@@ -64,7 +64,7 @@ fn parts(renewal: &StoredRenewal, is_peek: bool) -> Vec<(u16, Command)> {
 }
 
 /// Calls the script for all parts at once. Returns whether all of them are held.
-async fn are_held(store: &Arc<Inner>, parts: Vec<(u16, Command)>) -> Result<bool, Failure> {
+async fn are_held(store: &Arc<SharedStore>, parts: Vec<(u16, Command)>) -> Result<bool, Failure> {
     let send = |(group, command)| Links::command(store, group, Arc::new(command));
     let responses: Vec<_> = parts.into_iter().map(send).collect();
     let mut are_held = true;

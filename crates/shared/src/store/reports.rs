@@ -1,10 +1,10 @@
 //! What a store reports about its clock and its replicas.
 
-use super::{connect::field, inner::Inner};
+use super::{connect::field, shared_store::SharedStore};
 use std::sync::atomic::Ordering;
 use tidegate_core::{clock::Clock, limit::Timestamp};
 
-impl Inner {
+impl SharedStore {
     /// Seconds by which the store's clock, which is at `of_store`, is ahead of this server's.
     pub(super) fn clock_offset(&self, of_store: Timestamp) -> i64 {
         let here = self.clock.now();

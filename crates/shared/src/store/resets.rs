@@ -4,7 +4,7 @@
 //! ([`SharedResets`]). Servers read it every half second, and count in new keys afterwards. If the store has lost it, they write the resets
 //! that they have, because all servers have to count in the same keys.
 
-use super::{SharedStore, batches::Links, failure::Failure, inner::Inner, releases::by_group};
+use super::{batches::Links, failure::Failure, releases::by_group, shared_store::SharedStore};
 use crate::script::Command;
 use redis::{RedisError, aio::MultiplexedConnection, cmd, pipe};
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -16,40 +16,39 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 impl SharedStore {
     /// Resets made before the start of this server.
     pub fn resets_at_start(&self) -> SharedResets {
-        SharedResets::clone(&self.0.resets.load())
+        SharedResets::clone(&self.resets.load())
     }
 
     /// Resets counters, each with its group. Returns how many there were. Credits of leases stay counted until they are reported or expire.
     /// Denials that other servers keep end within a second.
-    pub async fn reset(&self, counters: &[(u16, Key)]) -> Result<u64, Failure> {
-        let Self(inner) = self;
+    pub async fn reset(self: &Arc<Self>, counters: &[(u16, Key)]) -> Result<u64, Failure> {
         let groups = by_group(counters.iter().copied());
-        let is_available = |group: &u16| inner.nodes.of(*group).is_some_and(|node| node.is_available());
+        let is_available = |group: &u16| self.nodes.of(*group).is_some_and(|node| node.is_available());
         if !groups.keys().all(is_available) {
             return Err(Failure::Unavailable);
         }
-        let send = |(group, keys)| Links::command(inner, group, Arc::new(Command::reset(keys)));
+        let send = |(group, keys)| Links::command(self, group, Arc::new(Command::reset(keys)));
         let responses: Vec<_> = groups.into_iter().map(send).collect();
         let mut found = 0;
         for response in responses {
-            let response = tokio::time::timeout(inner.settings.timeout.max(TIMEOUT), response).await;
+            let response = tokio::time::timeout(self.settings.timeout.max(TIMEOUT), response).await;
             found += response.map_err(|_| Failure::Timeout)?.map_err(|_| Failure::Failed)??;
         }
-        counters.iter().for_each(|(_, key)| self.holders().drop_denial(*key));
+        counters.iter().for_each(|(_, key)| self.holders.drop_denial(*key));
         Ok(found)
     }
 
     /// Resets all counters of a rule, or of the domain. Returns all resets, to be put in force.
     pub async fn reset_rule(&self, domain: &str, path: Option<&str>) -> Result<SharedResets, Failure> {
-        let node = self.0.nodes.of(0).filter(|node| node.is_available()).ok_or(Failure::Unavailable)?;
-        let timeout = self.0.settings.timeout.max(TIMEOUT);
+        let node = self.nodes.of(0).filter(|node| node.is_available()).ok_or(Failure::Unavailable)?;
+        let timeout = self.settings.timeout.max(TIMEOUT);
         let written = async {
-            let mut connection = self.0.connection(&node, timeout).await?;
+            let mut connection = self.connection(&node, timeout).await?;
             let (seconds, micros): (u64, u64) = cmd("TIME").query_async(&mut connection).await?;
             let time = seconds * 1_000_000 + micros;
             let reset = (domain, path.unwrap_or_default(), time);
-            self.0.write_resets(&mut connection, std::iter::once(reset)).await?;
-            self.0.read_resets(&mut connection).await
+            self.write_resets(&mut connection, std::iter::once(reset)).await?;
+            self.read_resets(&mut connection).await
         };
         written.await.map_err(|error: RedisError| {
             tracing::error!(%error, "a reset was not written to the shared store");
@@ -58,7 +57,7 @@ impl SharedStore {
     }
 }
 
-impl Inner {
+impl SharedStore {
     async fn write_resets<'r>(
         &self,
         connection: &mut MultiplexedConnection,

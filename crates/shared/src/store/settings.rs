@@ -56,18 +56,3 @@ impl fmt::Display for OnFailure {
         })
     }
 }
-
-/// Prints no password.
-impl fmt::Debug for SharedSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { address, prefix, timeout, on_failure, lease_length, allow_eviction, .. } = self;
-        f.debug_struct("SharedSettings")
-            .field("address", &address.to_string())
-            .field("prefix", prefix)
-            .field("timeout", timeout)
-            .field("on_failure", on_failure)
-            .field("lease_length", lease_length)
-            .field("allow_eviction", allow_eviction)
-            .finish_non_exhaustive()
-    }
-}

@@ -1,6 +1,6 @@
 //! A connection beside those for decisions, for other calls.
 
-use super::{connection::Connection, inner::Inner};
+use super::{connection::Connection, shared_store::SharedStore};
 use redis::{ErrorKind, RedisError};
 use std::{sync::Arc, time::Duration};
 
@@ -9,12 +9,12 @@ pub(super) const PAUSE: Duration = Duration::from_millis(50);
 
 /// The connection to the only node of a store, opened at its first use.
 pub(super) struct SideConnection {
-    store: Arc<Inner>,
+    store: Arc<SharedStore>,
     open: Option<Connection>,
 }
 
 impl SideConnection {
-    pub(super) fn new(store: Arc<Inner>) -> Self {
+    pub(super) fn new(store: Arc<SharedStore>) -> Self {
         Self { store, open: None }
     }
 

@@ -67,7 +67,7 @@ pub struct Sources {
     /// The decision log, if there is one.
     pub decision_log: Option<DecisionLog>,
     /// The store of shared counters, if there is one.
-    pub shared_store: Option<SharedStore>,
+    pub shared_store: Option<Arc<SharedStore>>,
     /// The leases of the counters, if they are granted.
     pub grants: Option<Grants>,
     /// The clients that enforce limits by themselves.
@@ -115,7 +115,7 @@ impl Metrics {
         page.decisions(meters)?;
         page.connections(connections)?;
         page.refused_requests(meters, connections)?;
-        let lost = |store: &SharedStore| store.counts().events.sum(StoreEvent::LostReservation);
+        let lost = |store: &Arc<SharedStore>| store.counts.events.sum(StoreEvent::LostReservation);
         page.counters(limiter, sources.memory_max, shared_store.as_ref().map_or(0, lost))?;
         page.rules(&config.status())?;
         sources.control_plane.as_ref().map_or(Ok(()), |counts| page.control_plane(counts))?;

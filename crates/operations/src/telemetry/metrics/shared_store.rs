@@ -11,7 +11,7 @@ use tidegate_shared::{
 impl Page<'_> {
     pub(super) fn shared_store(&mut self, store: &SharedStore) -> fmt::Result {
         let Health { is_available, servers, nodes, available_nodes } = store.health();
-        let counts = store.counts();
+        let counts = &store.counts;
         self.value("shared_store_up", u64::from(is_available))?;
         self.value("shared_store_nodes", u64::from(nodes))?;
         self.value("shared_store_nodes_available", u64::from(available_nodes))?;
@@ -32,7 +32,7 @@ impl Page<'_> {
         let offset = counts.clock_offset_micros.load(Ordering::Relaxed) as f64 / 1e6;
         self.value("shared_store_clock_offset_seconds", offset)?;
         if store.leases() {
-            self.leases(store.holders().counts())?;
+            self.leases(store.holders.counts())?;
         }
         self.counts_by("shared_store_batches", "decisions", &counts.batches)
     }
