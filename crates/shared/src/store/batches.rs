@@ -8,7 +8,6 @@ use crate::{
     PeerId,
     script::{Batch, Command, EncodedRequest, Script, Verdict},
 };
-use redis::{RedisError, aio::MultiplexedConnection};
 use std::{
     cell::RefCell,
     collections::VecDeque,
@@ -48,8 +47,8 @@ pub(super) struct Call {
     pub(super) group: u16,
     pub(super) task: Task,
     redirects: u8,
-    /// Whether another node, which still has the hash slot, has named this node (ASK).
-    is_asking: bool,
+    /// Whether another node, which still has the hash slot, has named this node (ASK). ASKING has to precede the command then.
+    pub(super) is_asking: bool,
 }
 
 /// Work for the task of a node.
@@ -64,10 +63,6 @@ pub(super) enum Task {
 impl Call {
     pub(super) fn new(group: u16, task: Task) -> Self {
         Self { group, task, redirects: 0, is_asking: false }
-    }
-
-    pub(super) fn is_asking(&self) -> bool {
-        self.is_asking
     }
 
     fn is_closed(&self) -> bool {
@@ -94,12 +89,11 @@ impl Call {
     }
 }
 
-/// Calls that are one command of the store.
-pub(super) enum Flight {
-    /// Decisions of one group.
-    Decisions { group: u16, is_asking: bool, batch: Batch, calls: Vec<Call> },
-    /// A command.
-    Alone(Call),
+/// Calls that are one command of the store: decisions of one group, or one other call.
+pub(super) struct Flight {
+    pub(super) calls: Vec<Call>,
+    /// The requests of the decisions.
+    pub(super) batch: Batch,
 }
 
 thread_local! {
@@ -197,7 +191,7 @@ impl Link {
                 continue;
             }
             let Some(connection) = self.connection().await else {
-                flights.into_iter().for_each(Flight::fail);
+                flights.into_iter().flat_map(|flight| flight.calls).for_each(Call::fail);
                 continue;
             };
             let work = self.store.unfinished.begin();
@@ -227,24 +221,22 @@ impl Link {
             if call.is_closed() {
                 continue;
             }
-            if let Task::Command { command, .. } = &call.task {
-                let closes = matches!(command.script, Script::Release | Script::End);
-                let at = if closes { closings } else { flights.len() };
-                flights.insert(at, Flight::Alone(call));
-                closings += usize::from(closes);
-                continue;
-            }
-            let call = match flights.iter_mut().rev().find(|flight| flight.is_for(&call)) {
-                Some(flight) => flight.push(call),
-                None => Some(call),
-            };
-            if let Some(call) = call {
-                let (group, is_asking) = (call.group, call.is_asking);
-                let mut flight =
-                    Flight::Decisions { group, is_asking, batch: Batch::default(), calls: Vec::new() };
-                let rest = flight.push(call);
-                debug_assert!(rest.is_none(), "a request fits an empty batch");
-                flights.push(flight);
+            match &call.task {
+                Task::Command { command, .. } => {
+                    let closes = matches!(command.script, Script::Release | Script::End);
+                    let at = if closes { closings } else { flights.len() };
+                    flights.insert(at, Flight { calls: vec![call], batch: Batch::default() });
+                    closings += usize::from(closes);
+                }
+                Task::Decide { request, .. } => {
+                    let of_group = flights.iter_mut().rev().find(|flight| flight.is_for(&call));
+                    let flight = match of_group.filter(|flight| flight.batch.has_room(request)) {
+                        Some(flight) => flight,
+                        None => flights.push_mut(Flight { calls: Vec::new(), batch: Batch::default() }),
+                    };
+                    flight.batch.push(request);
+                    flight.calls.push(call);
+                }
             }
         }
         flights
@@ -268,11 +260,10 @@ impl Link {
             self.connection = Some(connection.clone());
             return self.connection.clone();
         }
-        match self.connect().await {
-            Ok((mut commands, run)) => {
-                commands.set_response_timeout(self.store.settings.timeout + LATE);
-                let connection =
-                    Connection { commands, run, outages: self.node.outages(), has_ended: Arc::default() };
+        let timeout = self.store.settings.timeout;
+        match self.store.open(&self.node, timeout.max(CONNECT_TIMEOUT)).await {
+            Ok(mut connection) => {
+                connection.commands.set_response_timeout(timeout + LATE);
                 *of_workers = Some(connection.clone());
                 self.connection = Some(connection.clone());
                 Some(connection)
@@ -285,52 +276,18 @@ impl Link {
     }
 }
 
-impl Link {
-    async fn connect(&self) -> Result<(MultiplexedConnection, Arc<[u8]>), RedisError> {
-        let timeout = self.store.settings.timeout.max(CONNECT_TIMEOUT);
-        let mut commands = self.store.connection(&self.node, timeout).await?;
-        let run = self.store.store_run(&mut commands).await?;
-        Ok((commands, run))
-    }
-}
-
 impl Flight {
-    fn fail(self) {
-        match self {
-            Self::Decisions { calls, .. } => calls.into_iter().for_each(Call::fail),
-            Self::Alone(call) => call.fail(),
-        }
-    }
-
-    /// Whether the call fits this flight, apart from its size.
+    /// Whether the call fits these decisions, apart from its size.
     fn is_for(&self, call: &Call) -> bool {
-        matches!(self, Self::Decisions { group, is_asking, .. } if *group == call.group && *is_asking == call.is_asking)
+        let is_like = |first: &Call| (first.group, first.is_asking) == (call.group, call.is_asking);
+        self.command().is_none() && self.calls.first().is_some_and(is_like)
     }
 
-    /// Adds a call for a decision. Returns the call if there is no room.
-    fn push(&mut self, call: Call) -> Option<Call> {
-        let Self::Decisions { batch, calls, .. } = self else { return Some(call) };
-        let Task::Decide { request, .. } = &call.task else { return Some(call) };
-        if !calls.is_empty() && !batch.has_room(request) {
-            return Some(call);
-        }
-        batch.push(request);
-        calls.push(call);
-        None
-    }
-
-    /// Whether ASKING has to precede the command.
-    pub(super) fn is_asking(&self) -> bool {
-        match self {
-            Self::Decisions { is_asking, .. } => *is_asking,
-            Self::Alone(call) => call.is_asking,
-        }
-    }
-
-    pub(super) fn into_calls(self) -> Vec<Call> {
-        match self {
-            Self::Decisions { calls, .. } => calls,
-            Self::Alone(call) => vec![call],
+    /// The command, unless the calls are decisions.
+    pub(super) fn command(&self) -> Option<&Command> {
+        match &self.calls[..] {
+            [Call { task: Task::Command { command, .. }, .. }] => Some(command.as_ref()),
+            _ => None,
         }
     }
 }

@@ -25,14 +25,6 @@ use std::{
 };
 use tidegate_core::{clock::Clock, limit::Timestamp, store::Key};
 
-/// The reply to a command.
-enum Replied {
-    /// To a batch of decisions.
-    Batch(Reply),
-    /// The number that a command counted.
-    Alone(u64),
-}
-
 /// Pause before a call is sent again if the keys of its hash slot are being moved.
 const MIGRATION_PAUSE: Duration = Duration::from_millis(1);
 
@@ -40,32 +32,32 @@ impl SharedStore {
     /// Sends one command, and passes the results to its callers.
     pub(super) async fn send(self: &Arc<Self>, node: &Arc<Node>, mut connection: Connection, flight: Flight) {
         let (commands, run, sent) = (&mut connection.commands, &connection.run, self.clock.now());
-        let result = match &flight {
-            Flight::Decisions { group, batch, calls, .. } => {
+        let Flight { calls, batch } = &flight;
+        let Some(Call { group, is_asking, .. }) = calls.first() else { return };
+        let result = match flight.command() {
+            None => {
                 self.counts.sent(calls.len());
-                self.evaluate(commands, *group, run, batch, flight.is_asking()).await.map(Replied::Batch)
+                let reply = self.evaluate(commands, *group, run, batch, *is_asking).await;
+                reply.map(|reply| (Some(reply), 0))
             }
-            Flight::Alone(call) => match &call.task {
-                Task::Command { command, .. } => {
-                    let counted = self.send_alone(commands, call.group, command, flight.is_asking()).await;
-                    counted.map(Replied::Alone)
-                }
-                Task::Decide { .. } => Ok(Replied::Alone(0)),
-            },
+            Some(command) => {
+                let counted = self.send_alone(commands, *group, command, *is_asking).await;
+                counted.map(|counted| (None, counted))
+            }
         };
         let error = match result {
-            Ok(reply) => {
+            Ok((reply, counted)) => {
                 let duration = self.clock.now().since(sent);
                 // A late response does not count as one: the callers have given up.
                 if duration <= self.settings.timeout {
                     node.responded();
                 }
                 self.counts.round_trips.add(duration, 1);
-                return self.respond(node, flight, reply);
+                return self.respond(node, flight.calls, reply, counted);
             }
             Err(error) => error,
         };
-        if let Some(calls) = self.redirect(node, &error, flight).await {
+        if let Some(calls) = self.redirect(node, &error, flight.calls).await {
             if error.is_io_error() && !error.is_timeout() {
                 // The store may have closed an idle connection. The next connection shows whether the store still responds.
                 connection.has_ended.store(true, Ordering::Relaxed);
@@ -80,18 +72,15 @@ impl SharedStore {
         }
     }
 
-    fn respond(self: &Arc<Self>, node: &Node, flight: Flight, replied: Replied) {
-        let (reply, counters) = match replied {
-            Replied::Batch(reply) => (Some(reply), 0),
-            Replied::Alone(counters) => (None, counters),
-        };
+    /// Passes on the verdicts of the reply, or what a command has counted.
+    fn respond(self: &Arc<Self>, node: &Node, calls: Vec<Call>, reply: Option<Reply>, counted: u64) {
         if let Some(reply) = &reply {
             note_loss(node, reply);
         }
         let is_learning = reply.as_ref().is_some_and(|reply| reply.is_learning);
         let undecided = if is_learning { Failure::Learning } else { Failure::Damaged };
         let mut verdicts = reply.into_iter().flat_map(|reply| reply.verdicts);
-        for call in flight.into_calls() {
+        for call in calls {
             match call.task {
                 Task::Decide { request, peer, reply } => {
                     let verdict = verdicts.next().ok_or(Failure::Failed);
@@ -103,7 +92,7 @@ impl SharedStore {
                         self.respond_to_none((call.group, peer), &request, &verdict);
                     }
                 }
-                Task::Command { reply, .. } => _ = reply.send(Ok(counters)),
+                Task::Command { reply, .. } => _ = reply.send(Ok(counted)),
             }
         }
     }
@@ -163,12 +152,11 @@ impl SharedStore {
         self: &Arc<Self>,
         node: &Arc<Node>,
         error: &RedisError,
-        flight: Flight,
+        calls: Vec<Call>,
     ) -> Option<Vec<Call>> {
-        let ErrorKind::Server(kind) = error.kind() else { return Some(flight.into_calls()) };
+        let ErrorKind::Server(kind) = error.kind() else { return Some(calls) };
         let host = node.address.as_ref().map_or("", |(host, _)| host);
         let target = error.redirect_node().and_then(|(address, _)| hash_slots::address(address, host));
-        let calls = flight.into_calls();
         let group = calls.first().map(|call| call.group);
         let (target, is_asking) = match (kind, target) {
             (ServerErrorKind::Moved, Some(address)) => {
@@ -180,7 +168,7 @@ impl SharedStore {
             (ServerErrorKind::TryAgain, _) => {
                 tokio::time::sleep(MIGRATION_PAUSE).await;
                 self.failed.notify_one();
-                (Arc::clone(node), calls.iter().any(Call::is_asking))
+                (Arc::clone(node), calls.iter().any(|call| call.is_asking))
             }
             _ => return Some(calls),
         };

@@ -3,6 +3,7 @@
 use super::{
     SharedSettings, StoreAddress, StoreTls,
     connect_error::ConnectError,
+    connection::Connection,
     hash_slots::HashSlots,
     nodes::{Node, Nodes, of_cluster},
     tls,
@@ -23,6 +24,14 @@ impl SharedStore {
         timeout: Duration,
     ) -> Result<MultiplexedConnection, RedisError> {
         connect(&self.settings, node, timeout).await
+    }
+
+    /// A new connection to a node, with what decisions need to know of it.
+    pub(super) async fn open(&self, node: &Node, timeout: Duration) -> Result<Connection, RedisError> {
+        let outages = node.outages();
+        let mut commands = self.connection(node, timeout).await?;
+        let run = self.store_run(&mut commands).await?;
+        Ok(Connection { commands, run, outages, has_ended: Arc::default() })
     }
 
     /// Reads the map of hash slots from a node that is reached. Does nothing if the store is not a cluster.

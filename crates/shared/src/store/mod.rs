@@ -8,6 +8,7 @@
 //! - While a node is unavailable, calls to it fail at once, and only one thread tries to reach it.
 
 mod address;
+mod background;
 mod batches;
 mod commands;
 mod connect;

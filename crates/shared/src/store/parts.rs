@@ -3,24 +3,18 @@
 //! A request may be dropped at any time. What its parts have charged is then taken back once they have responded.
 
 use super::{
+    background::ATTEMPTS,
     batches::{Call, Links, Task},
     failure::Failure,
     shared_store::SharedStore,
 };
 use crate::{
     PeerId,
-    script::{Command, Conclusion, EncodedRequest, Part, Undo, Verdict, conclude, undo_all, undo_of},
+    script::{Conclusion, EncodedRequest, Part, Undo, Verdict, conclude, undo_all, undo_of},
 };
 use std::{sync::Arc, time::Duration};
 use tidegate_core::{limit::Code, limiter::RemoteRequest};
-use tidegate_counts::Attempt;
 use tokio::sync::oneshot;
-
-/// Pauses between attempts to take back hits or to release slots: the first and the longest.
-const UNDO_PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-
-/// The number of such attempts.
-pub(super) const UNDO_ATTEMPTS: u32 = 64;
 
 type Response = Result<Verdict, Failure>;
 
@@ -156,42 +150,10 @@ fn spawn_give_back(store: &Arc<SharedStore>, group: u16, peer: PeerId, request: 
 
 /// Takes back hits in the background. They stay charged if that does not succeed in about a minute, or if there is too much such work.
 pub(super) fn spawn_undo(store: &Arc<SharedStore>, group: u16, peer: PeerId, undo: Undo) {
-    let command = token().map(|token| undo.command(token));
-    let work = |command: &Command| store.unfinished.begin_bounded(peer, command.counters.len());
-    let Some((work, command)) = command.and_then(|command| Some((work(&command)?, command))) else {
-        return store.counts.undone.count(Attempt::Failed);
-    };
-    let undone = until_done(store, group, UNDO_ATTEMPTS, command);
-    let store = Arc::clone(store);
-    tokio::spawn(async move {
-        let done = undone.await;
-        store.counts.undone.count(if done.is_some() { Attempt::Succeeded } else { Attempt::Failed });
-        drop(work);
-    });
-}
-
-/// Sends a command until the store has run it. Returns the number that it counted; none if all attempts fail. The first attempt is sent at
-/// once, before calls that are made later.
-pub(super) fn until_done(
-    store: &Arc<SharedStore>,
-    group: u16,
-    attempts: u32,
-    command: Command,
-) -> impl Future<Output = Option<u64>> + use<> {
-    let (store, command) = (Arc::clone(store), Arc::new(command));
-    let send = move || Links::command(&store, group, Arc::clone(&command));
-    let first = send();
-    async move {
-        let (mut response, mut pause) = (first, UNDO_PAUSE.0);
-        for _ in 1..attempts {
-            if let Ok(Ok(done)) = response.await {
-                return Some(done);
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(UNDO_PAUSE.1);
-            response = send();
-        }
-        response.await.ok()?.ok()
+    let count = |store: &SharedStore, done: Option<u64>| store.counts.undone.count(done.is_some().into());
+    match token() {
+        Some(token) => drop(store.in_background((group, peer), undo.command(token), ATTEMPTS, count)),
+        None => count(store, None),
     }
 }
 

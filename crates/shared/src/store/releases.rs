@@ -4,12 +4,7 @@
 //! A release of a part of the hits is not repeated, since the store may have run it. If one is lost, its slots and reservations end at
 //! their deadlines.
 
-use super::{
-    counts::StoreEvent,
-    parts::{UNDO_ATTEMPTS, until_done},
-    unfinished::Work,
-    shared_store::SharedStore,
-};
+use super::{background::ATTEMPTS, counts::StoreEvent, shared_store::SharedStore};
 use crate::{
     PeerId,
     script::{COUNTERS_MAX, Command, EncodedRequest},
@@ -23,7 +18,7 @@ use tidegate_core::{
     limiter::{HeldKind, SlotRelease},
     store::Key,
 };
-use tokio::{runtime::Handle, task::JoinHandle};
+use tokio::task::JoinHandle;
 
 /// The result of a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,39 +69,6 @@ pub(super) fn by_group<G: Ord>(counters: impl Iterator<Item = (G, Key)>) -> BTre
     groups
 }
 
-/// A release in progress. It is lost if it is dropped before it is done, for example with its runtime.
-struct UnderWay {
-    store: Arc<SharedStore>,
-    is_done: bool,
-    _work: Work,
-}
-
-impl UnderWay {
-    /// Begins a release. None if there is too much work: the release is then lost.
-    fn begin(store: &Arc<SharedStore>, peer: PeerId, counters: usize) -> Option<Self> {
-        let Some(work) = store.unfinished.begin_bounded(peer, counters) else {
-            store.counts.events.count(StoreEvent::LostRelease);
-            return None;
-        };
-        store.releases.fetch_add(1, Ordering::Relaxed);
-        Some(Self { store: Arc::clone(store), is_done: false, _work: work })
-    }
-
-    /// Notes that it is done.
-    fn end(mut self) {
-        self.is_done = true;
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        if !self.is_done {
-            self.store.counts.events.count(StoreEvent::LostRelease);
-        }
-        self.store.releases.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl SharedStore {
     fn start_releases(
         self: &Arc<Self>,
@@ -126,41 +88,37 @@ impl SharedStore {
                 move |closed: u64| count(Closed { kind, closed, unknown: named.saturating_sub(closed) });
             // A second release of a part would release more.
             let (command, attempts) = match (kind, hits) {
-                (HeldKind::Reservation, _) => (Command::end(*id, *hits, keys), UNDO_ATTEMPTS),
+                (HeldKind::Reservation, _) => (Command::end(*id, *hits, keys), ATTEMPTS),
                 (HeldKind::Slot, Hits::GiveBack(hits)) => (Command::release(*id, Some(hits.get()), keys), 1),
-                (HeldKind::Slot, _) => (Command::release(*id, None, keys), UNDO_ATTEMPTS),
+                (HeldKind::Slot, _) => (Command::release(*id, None, keys), ATTEMPTS),
             };
-            self.start_release(group, peer, command, attempts, done)
+            self.start_release((group, peer), command, attempts, done)
         };
         groups.into_iter().filter_map(start).collect()
     }
 
-    /// Starts a release. None if there are too many.
+    /// Starts a release. None if there are too many: the release is then lost.
     fn start_release(
         self: &Arc<Self>,
-        group: u16,
-        peer: PeerId,
+        origin: (u16, PeerId),
         command: Command,
         attempts: u32,
         done: impl FnOnce(u64) + Send + 'static,
     ) -> Option<JoinHandle<()>> {
-        let under_way = UnderWay::begin(self, peer, command.counters.len())?;
-        // Without a runtime, the release is lost.
-        let runtime = Handle::try_current().ok()?;
-        // Sent before later calls, such as the next start of the same client.
-        let closed = until_done(self, group, attempts, command);
-        Some(runtime.spawn(async move {
-            if let Some(closed) = closed.await {
-                under_way.end();
-                done(closed);
+        self.releases.fetch_add(1, Ordering::Relaxed);
+        self.in_background(origin, command, attempts, |store, closed| {
+            match closed {
+                Some(closed) => done(closed),
+                None => store.counts.events.count(StoreEvent::LostRelease),
             }
-        }))
+            store.releases.fetch_sub(1, Ordering::Relaxed);
+        })
     }
 
     /// Releases slots that a request may have taken, and ends its reservations, if the store has not responded to it.
     pub(super) fn release_of(self: &Arc<Self>, group: u16, peer: PeerId, request: &EncodedRequest) {
         for command in Command::close(request) {
-            drop(self.start_release(group, peer, command, UNDO_ATTEMPTS, |_| {}));
+            drop(self.start_release((group, peer), command, ATTEMPTS, |_| {}));
         }
     }
 }

@@ -23,12 +23,9 @@ impl SideConnection {
         if let Some(connection) = self.open.as_ref().filter(|open| node.is_of_present(open)) {
             return Ok(connection.clone());
         }
-        let outages = node.outages();
         let timeout = self.store.settings.timeout.max(PAUSE);
-        let mut commands = self.store.connection(&node, timeout).await?;
-        let run = self.store.store_run(&mut commands).await?;
-        commands.set_response_timeout(timeout);
-        let connection = Connection { commands, run, outages, has_ended: Arc::default() };
+        let mut connection = self.store.open(&node, timeout).await?;
+        connection.commands.set_response_timeout(timeout);
         self.open = Some(connection.clone());
         Ok(connection)
     }
