@@ -30,6 +30,7 @@ mod releases;
 mod renewals;
 mod reports;
 mod resets;
+mod scan;
 mod settings;
 mod shared_store;
 mod side_connection;

@@ -4,10 +4,10 @@ use super::{
     SharedSettings, StoreAddress,
     connect::{connect, field},
     connect_error::ConnectError,
-    contents::escaped,
     join::{START_TIMEOUT, set_if_new},
     layout::{layout, seed},
     nodes::Nodes,
+    scan::Scan,
 };
 use crate::script::{counter_name, encode, read_value};
 use redis::{RedisError, aio::MultiplexedConnection, cmd, pipe};
@@ -152,15 +152,12 @@ impl Transfer {
         &mut self,
         mut take: impl FnMut(Key, Algorithm, &State) -> Result<(), E>,
     ) -> Result<Moved, E> {
-        let pattern = format!("{}{}", escaped(&self.prefix), "[0-9a-f]".repeat(32));
         // A scan may return a key twice.
-        let (mut moved, mut seen, mut cursor) = (Moved::default(), HashSet::new(), 0_u64);
-        loop {
-            let names: Vec<String>;
-            let scan =
-                cmd("SCAN").arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(KEYS_AT_ONCE).clone();
-            (cursor, names) = scan.query_async(&mut self.connection).await.map_err(TransferError::Store)?;
-            for (name, value) in self.values(names).await? {
+        let (mut moved, mut seen) = (Moved::default(), HashSet::new());
+        let mut scan = Scan::new(&self.prefix, "");
+        while let Some(counters) = scan.next(&mut self.connection).await.map_err(TransferError::Store)? {
+            for (name, value) in counters {
+                let Some(value) = value.map_err(TransferError::Store)? else { continue };
                 let number = u128::from_str_radix(&name[self.prefix.len()..], 16).ok();
                 let Some(number) = number.filter(|number| seen.insert(*number)) else { continue };
                 let key = Key::from_halves((number >> 64) as u64, number as u64);
@@ -176,21 +173,8 @@ impl Transfer {
                     }
                 }
             }
-            if cursor == 0 {
-                return Ok(moved);
-            }
         }
-    }
-
-    /// The values of these keys, without those that have expired.
-    async fn values(&mut self, names: Vec<String>) -> Result<Vec<(String, Vec<u8>)>, TransferError> {
-        let mut reads = pipe();
-        names.iter().for_each(|name| _ = reads.cmd("GET").arg(name));
-        if names.is_empty() {
-            return Ok(Vec::new());
-        }
-        let values: Vec<Option<Vec<u8>>> = reads.query_async(&mut self.connection).await?;
-        Ok(names.into_iter().zip(values).filter_map(|(name, value)| Some((name, value?))).collect())
+        Ok(moved)
     }
 
     /// Writes counters whose keys were made with this secret. Skips counters that the store has already.
