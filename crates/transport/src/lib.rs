@@ -18,7 +18,7 @@ pub use listener::Listener;
 pub use peer::Peer;
 pub use stream::{Accepted, Stream};
 pub use tls::{
-    H2, HTTP_1_1, HandshakeError, HandshakeResult, RefusedConnection, San, SanError, ServerVerifier,
-    TlsClient, TlsClientError, TlsCounts, TlsFiles, TlsFilesError, TlsPort, read_pem,
+    H2, HTTP_1_1, HandshakeError, HandshakeResult, RefusedConnection, San, SanError, TlsClient,
+    TlsClientError, TlsCounts, TlsFiles, TlsFilesError, TlsPort, read_pem,
 };
 pub use unread_alert::UnreadAlert;

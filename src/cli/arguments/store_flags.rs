@@ -2,14 +2,12 @@
 
 use crate::cli::Failure;
 use clap::Args;
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 use tidegate_core::rules::read_regular;
-use tidegate_shared::store::{OnFailure, SharedSettings, StoreAddress, StoreTls};
+use tidegate_shared::store::{OnFailure, SharedSettings, StoreAddress};
+use tidegate_transport::TlsClient;
 
-/// The longest file with a password or certificates.
+/// The longest file with a password.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// How to reach a shared store.
@@ -47,18 +45,17 @@ impl StoreFlags {
         let mut address: StoreAddress =
             url.parse().map_err(|error| Failure(format!("--counters: {error}")))?;
         if let Some(path) = &self.counters_password_file {
-            let password = String::from_utf8(read(path)?)
+            let password = read_regular(path, FILE_BYTES_MAX).map_err(Failure::at(path))?;
+            let password = String::from_utf8(password)
                 .map_err(|_| Failure(format!("{}: the password is not UTF-8", path.display())))?;
             address = address.with_password(password.trim_end_matches(['\r', '\n']));
         }
-        let authorities = self.counters_ca.as_deref().map(read).transpose()?;
-        let identity = match (&self.counters_cert, &self.counters_key) {
-            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
-            _ => None,
-        };
+        let cert_and_key = self.counters_cert.clone().zip(self.counters_key.clone());
+        let tls = TlsClient { ca: self.counters_ca.clone(), cert_and_key, ..TlsClient::default() };
+        let tls = url.starts_with("rediss").then(|| tls.config_with_anchors(self.counters_any_name));
         Ok(SharedSettings {
             address,
-            tls: StoreTls { authorities, identity, any_name: self.counters_any_name },
+            tls: tls.transpose()?.map(Arc::new),
             prefix: self.counters_prefix.clone(),
             timeout: Duration::from_millis(10),
             on_failure: OnFailure::Local,
@@ -66,8 +63,4 @@ impl StoreFlags {
             allow_eviction: false,
         })
     }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    read_regular(path, FILE_BYTES_MAX).map_err(Failure::at(path))
 }

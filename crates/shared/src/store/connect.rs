@@ -1,19 +1,20 @@
 //! Connections, and the checks of a store before it is used.
 
 use super::{
-    SharedSettings, StoreAddress, StoreTls,
+    SharedSettings, StoreAddress,
     connect_error::ConnectError,
     connection::Connection,
     hash_slots::HashSlots,
     nodes::{Node, Nodes, of_cluster},
-    tls,
     shared_store::SharedStore,
+    tls,
 };
 use crate::script::Batch;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError,
     aio::MultiplexedConnection, cmd,
 };
+use rustls::ClientConfig;
 use std::{io, sync::Arc, time::Duration};
 
 impl SharedStore {
@@ -98,7 +99,7 @@ async fn hash_slots_of(
         ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
         _ => String::new(),
     };
-    let mut connection = connection(address, &settings.tls, timeout).await?;
+    let mut connection = connection(address, settings.tls.as_ref(), timeout).await?;
     let reply: redis::Value = cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
     let malformed = || RedisError::from((ErrorKind::UnexpectedReturnType, "not a map of hash slots"));
     HashSlots::from_reply(&reply, &host).filter(|map| !map.nodes.is_empty()).ok_or_else(malformed)
@@ -115,16 +116,16 @@ pub(super) async fn connect(
             let (Some(seed), Some(address)) = (seeds.first(), &node.address) else {
                 return Err((ErrorKind::InvalidClientConfig, "a node of a cluster has an address").into());
             };
-            connection(of_cluster(seed, address), &settings.tls, timeout).await
+            connection(of_cluster(seed, address), settings.tls.as_ref(), timeout).await
         }
-        StoreAddress::One(one) => connection(one.clone(), &settings.tls, timeout).await,
+        StoreAddress::One(one) => connection(one.clone(), settings.tls.as_ref(), timeout).await,
         StoreAddress::Sentinels { sentinels, group, redis } => {
             let mut last = RedisError::from((ErrorKind::EmptySentinelList, "no Sentinel was asked"));
             for sentinel in sentinels {
-                match primary(sentinel, group, &settings.tls, timeout).await {
+                match primary(sentinel, group, settings.tls.as_ref(), timeout).await {
                     Ok(primary) => {
                         let primary = primary.set_redis_settings(redis.clone());
-                        return connection(primary, &settings.tls, timeout).await;
+                        return connection(primary, settings.tls.as_ref(), timeout).await;
                     }
                     Err(error) => last = error,
                 }
@@ -138,7 +139,7 @@ pub(super) async fn connect(
 async fn primary(
     sentinel: &ConnectionInfo,
     group: &str,
-    tls: &StoreTls,
+    tls: Option<&Arc<ClientConfig>>,
     timeout: Duration,
 ) -> Result<ConnectionInfo, RedisError> {
     let mut connection = connection(sentinel.clone(), tls, timeout).await?;
@@ -154,7 +155,7 @@ async fn primary(
 
 async fn connection(
     address: ConnectionInfo,
-    tls: &StoreTls,
+    tls: Option<&Arc<ClientConfig>>,
     timeout: Duration,
 ) -> Result<MultiplexedConnection, RedisError> {
     let config = AsyncConnectionConfig::new()

@@ -47,6 +47,6 @@ pub use keeper::start_keeper;
 pub use leasing::start_leasing;
 pub use quotas::{PartCalls, start_parts};
 pub use releases::Closed;
-pub use settings::{OnFailure, SharedSettings, StoreTls};
+pub use settings::{OnFailure, SharedSettings};
 pub use shared_store::{Health, SharedStore};
 pub use transfer::{Moved, Transfer, TransferError};

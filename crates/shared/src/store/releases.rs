@@ -126,7 +126,7 @@ impl SharedStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{OnFailure, SharedSettings, StoreTls};
+    use crate::store::{OnFailure, SharedSettings};
     use std::time::Duration;
     use tidegate_core::limiter::Held;
 
@@ -137,7 +137,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let settings = SharedSettings {
             address: "redis://127.0.0.1:1".parse().expect("an address"),
-            tls: StoreTls::default(),
+            tls: None,
             prefix: "tidegate:".to_owned(),
             timeout: Duration::from_millis(10),
             on_failure: OnFailure::Deny,

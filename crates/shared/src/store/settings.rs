@@ -1,15 +1,16 @@
 //! Settings of a shared store.
 
 use super::address::StoreAddress;
-use std::{fmt, time::Duration};
+use rustls::ClientConfig;
+use std::{fmt, sync::Arc, time::Duration};
 
 /// Settings of a shared store.
 #[derive(Clone)]
 pub struct SharedSettings {
     /// Address, user, password and database.
     pub address: StoreAddress,
-    /// Certificates; the authorities of the system by default.
-    pub tls: StoreTls,
+    /// The configuration of TLS, if the address is one with TLS.
+    pub tls: Option<Arc<ClientConfig>>,
     /// The beginning of all keys.
     pub prefix: String,
     /// Time limit of a call.
@@ -20,17 +21,6 @@ pub struct SharedSettings {
     pub lease_length: Duration,
     /// Accept a store that may evict counters when its memory is full.
     pub allow_eviction: bool,
-}
-
-/// Certificates for a store with TLS, as PEM.
-#[derive(Clone, Default)]
-pub struct StoreTls {
-    /// Authorities of the store's certificate.
-    pub authorities: Option<Vec<u8>>,
-    /// Certificate chain and private key of this server.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
-    /// Whether certificates with other names than the host's are accepted.
-    pub any_name: bool,
 }
 
 /// The decision if the store does not decide.

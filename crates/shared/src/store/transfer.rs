@@ -23,7 +23,7 @@ use tidegate_core::{
     store::{Key, Seed},
 };
 
-/// Number of keys that are read or written at once.
+/// Counters that are written at once.
 const KEYS_AT_ONCE: usize = 500;
 
 /// A key outlives its counter by this time, as in the script.

@@ -3,13 +3,13 @@
 use super::{
     H2,
     files::{TlsFilesError, certificates, file_error, private_key, roots},
-    server_verifier::AcceptAny,
+    server_verifier::{AcceptAny, ServerVerifier},
 };
 use rustls::{
     ClientConfig, ConfigBuilder, Error, RootCertStore, WantsVerifier,
-    client::WantsClientCert,
+    client::{VerifierBuilderError, WantsClientCert},
     crypto::ring,
-    pki_types::{InvalidDnsNameError, ServerName},
+    pki_types::{CertificateDer, InvalidDnsNameError, ServerName},
 };
 use std::{path::PathBuf, sync::Arc};
 
@@ -35,6 +35,9 @@ pub enum TlsClientError {
     /// rustls refuses the settings.
     #[error(transparent)]
     Rustls(#[from] Error),
+    /// None of the authorities is usable.
+    #[error("the certificate authorities: {0}")]
+    Authorities(#[from] VerifierBuilderError),
     /// The name that the certificate must have is neither a DNS name nor an IP address.
     #[error("`{name}` is no server name; write a DNS name or an IP address with --tls-server-name")]
     ServerName {
@@ -75,14 +78,22 @@ impl TlsClient {
             Some(path) => roots(path)?,
             None => {
                 let mut system = RootCertStore::empty();
-                system.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-                if system.is_empty() {
-                    return Err(TlsClientError::NoSystemAuthorities);
-                }
+                system.add_parsable_certificates(system_authorities()?);
                 system
             }
         };
         self.with_own_certificate(builder()?.with_root_certificates(roots))
+    }
+
+    /// As [`Self::config_or_system_authorities`], and a certificate that is itself among the authorities is accepted. If `any_name`,
+    /// certificates with other names than the host's are accepted.
+    pub fn config_with_anchors(&self, any_name: bool) -> Result<ClientConfig, TlsClientError> {
+        let authorities = match &self.ca {
+            Some(path) => certificates(path)?,
+            None => system_authorities()?,
+        };
+        let verifier = Arc::new(ServerVerifier::new(authorities, any_name)?);
+        self.with_own_certificate(builder()?.dangerous().with_custom_certificate_verifier(verifier))
     }
 
     /// The configuration of a client that makes no TLS connections.
@@ -109,6 +120,11 @@ impl TlsClient {
         ServerName::try_from(name.to_owned())
             .map_err(|source| TlsClientError::ServerName { name: name.to_owned(), source })
     }
+}
+
+fn system_authorities() -> Result<Vec<CertificateDer<'static>>, TlsClientError> {
+    let authorities = rustls_native_certs::load_native_certs().certs;
+    if authorities.is_empty() { Err(TlsClientError::NoSystemAuthorities) } else { Ok(authorities) }
 }
 
 fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, Error> {

@@ -16,7 +16,6 @@ pub(super) use client_verifier::sans;
 pub use client_verifier::{San, SanError};
 pub use counts::{HandshakeResult, TlsCounts};
 pub use files::{TlsFiles, TlsFilesError, read_pem};
-pub use server_verifier::ServerVerifier;
 
 use super::{Accepted, Peer, UnreadAlert};
 use arc_swap::ArcSwap;
