@@ -21,10 +21,6 @@ const RESETS_INTERVAL: Duration = Duration::from_millis(500);
 /// A server shares the store if its last heartbeat is at most this old.
 const ALIVE: Duration = Duration::from_secs(4);
 
-/// Interval between readings of the number of servers soon after this one has joined, and the number of such readings.
-const COUNTS_INTERVAL: Duration = Duration::from_millis(100);
-const COUNTS_SOON: u32 = 30;
-
 /// Times between two attempts to reach the store, the first and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
@@ -64,8 +60,6 @@ struct Server {
     of_nodes: HashMap<u64, MultiplexedConnection>,
     put_keys: Box<dyn Fn(Seed, SharedResets) + Send>,
     resets: SharedResets,
-    /// Number of readings of the number of servers that remain at short intervals.
-    counts_soon: u32,
     /// Why the store was not joined at the last attempt.
     reason: String,
     /// A node that evicts counters, and its policy, when last known.
@@ -85,7 +79,6 @@ impl Server {
             of_nodes,
             put_keys,
             resets,
-            counts_soon: COUNTS_SOON,
             reason: String::new(),
             evicting: None,
             clock_offset: 0,
@@ -122,13 +115,11 @@ impl Server {
     async fn pause(&mut self) {
         let mut left = INTERVAL;
         while !left.is_zero() {
-            let step = if self.counts_soon > 0 { COUNTS_INTERVAL } else { RESETS_INTERVAL };
             tokio::select! {
-                () = tokio::time::sleep(step.min(left)) => {}
+                () = tokio::time::sleep(RESETS_INTERVAL.min(left)) => {}
                 () = self.store.failed.notified() => return,
             }
-            left = left.saturating_sub(step);
-            self.counts_soon = self.counts_soon.saturating_sub(1);
+            left = left.saturating_sub(RESETS_INTERVAL);
             self.count_servers().await;
             self.keep_layout().await;
             self.read_resets().await;
@@ -150,7 +141,6 @@ impl Server {
             Ok(()) => {
                 self.resets.add_all(&self.store.resets.load());
                 self.put_keys();
-                self.counts_soon = COUNTS_SOON;
                 self.store.nodes.now().nodes.iter().for_each(|node| self.store.recovered(node));
                 tracing::info!("shared store joined");
             }
