@@ -54,7 +54,7 @@ impl QuotaThread {
                 let of_thread = quotas.clone();
                 let granted = move |bucket, sequence, grant| of_thread.granted(bucket, sequence, grant);
                 let (thread, calls) = start_parts(store, clock, granted)?;
-                let server = begun.as_ref().map_or(store.holders.node(), |begun| begun.server);
+                let server = begun.as_ref().map_or(store.holders.node, |begun| begun.server);
                 (Some(thread), Some((server, calls)))
             }
         };
@@ -87,7 +87,7 @@ impl QuotaThread {
     ) -> io::Result<(Option<QuotaRecord>, Option<Begun>)> {
         let Some(of_record) = &settings.quota_record else { return Ok((None, None)) };
         let random = || NodeId(RandomState::new().hash_one(of_record));
-        let server = store.map_or_else(random, |store| store.holders.node());
+        let server = store.map_or_else(random, |store| store.holders.node);
         let (record, begun) = QuotaRecord::begin(of_record, server, clock.now())?;
         match &begun.former {
             Former::Unknown => tracing::info!(

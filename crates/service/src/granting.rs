@@ -24,7 +24,8 @@ pub type CounterId = [u8; 16];
 
 /// The rules in force, for holders of credits.
 pub struct GrantRules<'g> {
-    granter: &'g Granter,
+    /// The granter.
+    pub granter: &'g Granter,
     rules: Pinned<'g>,
     now: Timestamp,
 }
@@ -71,16 +72,6 @@ impl RateLimitService {
 }
 
 impl GrantRules<'_> {
-    /// Number of the process.
-    pub fn epoch(&self) -> u64 {
-        self.granter.epoch()
-    }
-
-    /// The granter.
-    pub fn granter(&self) -> &Granter {
-        self.granter
-    }
-
     /// Number of the rules.
     pub fn generation(&self) -> u64 {
         self.rules.generation()

@@ -117,7 +117,7 @@ fn store_status(store: &SharedStore) -> pb::StoreStatus {
     let (health, counts) = (store.health(), &store.counts);
     let decided = counts.calls.sum(CallResult::Decided);
     let leases = store.leases().then(|| {
-        let LeaseCounts { events, held } = store.holders.counts();
+        let LeaseCounts { events, held } = &store.holders.counts;
         pb::LeaseStatus {
             held: held.load(Ordering::Relaxed),
             admitted: events.sum(LeaseEvent::Admitted),

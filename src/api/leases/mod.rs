@@ -52,7 +52,7 @@ impl LeasesApi {
     /// The responses to claims.
     fn grants(&self, claims: &Claims) -> Result<Vec<leases::exchange_response::Grant>, Status> {
         let rules = self.0.service.grant_rules().map_err(|error| Status::unavailable(error.to_string()))?;
-        let is_current = (claims.epoch, claims.generation) == (rules.epoch(), rules.generation());
+        let is_current = (claims.epoch, claims.generation) == (rules.granter.epoch(), rules.generation());
         let grant = |(id, claim)| convert::grant(rules.lease(id, &claim, is_current));
         Ok(claims.iter().map(grant).collect())
     }
@@ -80,14 +80,14 @@ impl LeasesApi {
                 Err(error) => convert::error(&status_of(error, limits.form)),
             };
         let decisions = request.decisions.iter().zip(decided).map(decision).collect();
-        let is_known = request.epoch == rules.epoch();
+        let is_known = request.epoch == rules.granter.epoch();
         let response = leases::ExchangeResponse {
-            epoch: rules.epoch(),
+            epoch: rules.granter.epoch(),
             generation: rules.generation(),
             decisions,
             grants,
             settings: (!is_known)
-                .then(|| convert::settings(rules.granter().settings(), service.shared_store().is_some())),
+                .then(|| convert::settings(rules.granter.settings(), service.shared_store().is_some())),
         };
         Ok((response, resets))
     }

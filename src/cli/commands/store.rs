@@ -119,10 +119,10 @@ impl Store {
 
 async fn export(settings: &SharedSettings, file: &Path) -> Result<Moved, Failure> {
     let mut store = Transfer::open(settings).await?;
-    let seed = store.seed().cloned().ok_or(TransferError::Nothing)?;
-    let mut out = PortableWriter::new(files::create(file)?, &seed, store.now())?;
+    let seed = store.seed.clone().ok_or(TransferError::Nothing)?;
+    let mut out = PortableWriter::new(files::create(file)?, &seed, store.now)?;
     let bar = progress::bar("exporting");
-    bar.set_length(store.keys());
+    bar.set_length(store.keys);
     let moved = store
         .export(|key, algorithm, state| {
             bar.inc(1);

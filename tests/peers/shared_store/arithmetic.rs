@@ -105,12 +105,12 @@ impl Store {
         let mut batch = Batch::default();
         requests.iter().for_each(|request| batch.push(request));
         let mut call = redis::cmd("EVALSHA");
-        let keys = 1 + batch.keys().len() + batch.given().len();
+        let keys = 1 + batch.keys.len() + batch.given.len();
         call.arg(&self.digests[Script::Decide as usize]).arg(keys).arg(format!("{}layout", self.prefix));
-        batch.keys().iter().for_each(|key| _ = call.arg(self.name(*key)));
-        batch.given().iter().for_each(|key| _ = call.arg(mark(&self.name(*key))));
-        call.arg(LAYOUT).arg(batch.requests()).arg("").arg(batch.lease_requests());
-        batch.limits().for_each(|limit| _ = call.arg(limit));
+        batch.keys.iter().for_each(|key| _ = call.arg(self.name(*key)));
+        batch.given.iter().for_each(|key| _ = call.arg(mark(&self.name(*key))));
+        call.arg(LAYOUT).arg(&batch.requests).arg("").arg(&batch.lease_requests);
+        batch.limits.iter().for_each(|limit| _ = call.arg(&limit[..]));
         call.arg(now.as_nanos() / 1_000);
         let items: Vec<Vec<u8>> = call.query(&mut self.connection).expect("the script runs");
         let reply = Reply::new(items, &batch).expect("a reply of the script");

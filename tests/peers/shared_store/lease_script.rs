@@ -50,14 +50,14 @@ impl Store {
 
     pub(super) fn call(&mut self, batch: &Batch, now: u64) -> Reply {
         let mut call = redis::cmd("EVALSHA");
-        let keys = 1 + batch.keys().len() + batch.given().len();
+        let keys = 1 + batch.keys.len() + batch.given.len();
         call.arg(&self.sha).arg(keys).arg(format!("{}layout", self.prefix));
         let name = |key: &Key| counter_name(&self.prefix, *key);
-        batch.keys().iter().for_each(|key| _ = call.arg(name(key)));
-        batch.given().iter().for_each(|key| _ = call.arg(mark(&name(key))));
+        batch.keys.iter().for_each(|key| _ = call.arg(name(key)));
+        batch.given.iter().for_each(|key| _ = call.arg(mark(&name(key))));
         let run = [&(LENGTH as f64).to_le_bytes()[..], self.run.as_bytes()].concat();
-        call.arg(LAYOUT).arg(batch.requests()).arg(run).arg(batch.lease_requests());
-        batch.limits().for_each(|limit| _ = call.arg(limit));
+        call.arg(LAYOUT).arg(&batch.requests).arg(run).arg(&batch.lease_requests);
+        batch.limits.iter().for_each(|limit| _ = call.arg(&limit[..]));
         let items: Vec<Vec<u8>> = call.arg(now).query(&mut self.connection).expect("the script runs");
         let reply = Reply::new(items, batch).expect("a reply of the script");
         assert_eq!(reply.now, at(now));

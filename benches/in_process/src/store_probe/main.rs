@@ -92,15 +92,15 @@ async fn measure(url: &str, duration: Duration, script: &str) -> redis::RedisRes
 fn command(digest: &str, limiter: &Limiter, first: u64) -> redis::Cmd {
     let batch = batch(limiter, first);
     let mut command = cmd("EVALSHA");
-    command.arg(digest).arg(batch.keys().len() + 1).arg("probe:layout");
-    for key in batch.keys() {
+    command.arg(digest).arg(batch.keys.len() + 1).arg("probe:layout");
+    for key in &batch.keys {
         let (high, low) = key.halves();
         command.arg(format!("probe:{high:016x}{low:016x}"));
     }
-    command.arg("layout of a measurement").arg(batch.requests());
+    command.arg("layout of a measurement").arg(&batch.requests);
     // Without a run of the store, no server takes leases.
-    command.arg("").arg(batch.lease_requests());
-    batch.limits().for_each(|limit| _ = command.arg(limit));
+    command.arg("").arg(&batch.lease_requests);
+    batch.limits.iter().for_each(|limit| _ = command.arg(&limit[..]));
     command
 }
 

@@ -44,14 +44,17 @@ const HOLDERS_MAX: usize = 16_384;
 
 /// The holders of all counters that this server decides often.
 pub struct Holders {
-    settings: Settings,
-    node: NodeId,
+    /// Length of a lease, and so on.
+    pub settings: Settings,
+    /// This server.
+    pub node: NodeId,
     shards: Box<[Mutex<Shard>]>,
     recent: Recent,
     holders: AtomicUsize,
     /// The store's epoch, as of the last reply; zero before the first.
     epoch: AtomicU64,
-    counts: LeaseCounts,
+    /// The figures.
+    pub counts: LeaseCounts,
 }
 
 /// A request for credits that is due.
@@ -66,11 +69,6 @@ pub struct DueRequest {
 }
 
 impl Holders {
-    /// This server.
-    pub fn node(&self) -> NodeId {
-        self.node
-    }
-
     /// Without credits, for a server with this random number.
     pub fn new(settings: Settings, node: u64) -> Self {
         Self {
@@ -87,16 +85,6 @@ impl Holders {
     /// The time of leases. No credit is valid for longer because this server or its machine was suspended.
     pub fn now() -> Monotonic {
         Monotonic::from_nanos(since_boot())
-    }
-
-    /// Length of a lease, and so on.
-    pub fn settings(&self) -> Settings {
-        self.settings
-    }
-
-    /// The figures.
-    pub fn counts(&self) -> &LeaseCounts {
-        &self.counts
     }
 
     /// The decision on a request with these charges, if credits cover all of them, or if a denial is kept and the status of every

@@ -70,7 +70,7 @@ impl World {
         let (now, store_now) = (self.now(), Timestamp::from_millis(1_700_000_000_000 + self.millis));
         let due = self.holders.due(now);
         for due in &due {
-            let terms = Terms { algorithm: &due.algorithm, settings: self.holders.settings() };
+            let terms = Terms { algorithm: &due.algorithm, settings: self.holders.settings };
             let counter = self.store.entry(due.key).or_default();
             let epoch = Epoch { id: 1, began: Timestamp::EPOCH };
             let response = counter.lease(terms, epoch, &due.request, store_now);
@@ -92,7 +92,7 @@ fn a_hot_counter_is_decided_by_credits_and_a_cold_one_by_the_store() {
     assert_eq!(world.exchange(5), 1);
     assert_eq!(world.calls(&["a"], 20), [Some(Code::Ok); 20]);
     assert_eq!(world.decide(&["b"]), None);
-    assert_eq!(world.holders.counts().events.sum(LeaseEvent::Admitted), 20);
+    assert_eq!(world.holders.counts.events.sum(LeaseEvent::Admitted), 20);
 }
 
 #[test]

@@ -113,16 +113,23 @@ impl EncodedRequest {
 /// Requests for one call of the script.
 #[derive(Debug, Default)]
 pub struct Batch {
-    keys: Vec<Key>,
+    /// The keys of the counters.
+    pub keys: Vec<Key>,
     places: HashMap<Key, u16, foldhash::fast::FixedState>,
-    limits: Vec<StoredBytes>,
-    requests: Vec<u8>,
-    /// Counters to which hits are given back.
-    given: Vec<Key>,
+    /// The arguments after the fourth: limits, each followed by the most hits that count plus one, and the number of hits that an empty
+    /// counter admits.
+    pub limits: Vec<StoredBytes>,
+    /// The second argument of the script. The first is the layout, the third the run of the store.
+    pub requests: Vec<u8>,
+    /// The counters to which hits are given back. Their marks ([`mark`](super::mark)), which the script writes, are the keys after those of
+    /// the counters.
+    pub given: Vec<Key>,
     /// Number of counters of each request.
-    counters: Vec<usize>,
-    lease_requests: Vec<u8>,
-    leases: usize,
+    pub(super) counters: Vec<usize>,
+    /// The fourth argument of the script.
+    pub lease_requests: Vec<u8>,
+    /// Number of requests for credits.
+    pub(super) leases: usize,
 }
 
 impl Batch {
@@ -186,43 +193,6 @@ impl Batch {
             .chain([numbers.grant_min, numbers.limit, numbers.span])
             .chain([numbers.report_min, numbers.horizon_min, numbers.freed_per_report])
             .for_each(|number| write_number(out, number));
-    }
-
-    /// The keys of the counters.
-    pub fn keys(&self) -> &[Key] {
-        &self.keys
-    }
-
-    /// The counters to which hits are given back. Their marks ([`mark`](super::mark)), which the script writes, are the keys after those of
-    /// the counters.
-    pub fn given(&self) -> &[Key] {
-        &self.given
-    }
-
-    /// The second argument of the script. The first is the layout, the third the run of the store.
-    pub fn requests(&self) -> &[u8] {
-        &self.requests
-    }
-
-    /// The fourth argument of the script.
-    pub fn lease_requests(&self) -> &[u8] {
-        &self.lease_requests
-    }
-
-    /// Number of requests for credits.
-    pub fn leases(&self) -> usize {
-        self.leases
-    }
-
-    /// The remaining arguments: limits, each followed by the most hits that count plus one, and the number of hits that an empty counter
-    /// admits.
-    pub fn limits(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        self.limits.iter().map(|limit| &limit[..])
-    }
-
-    /// Number of counters of each request.
-    pub fn counters(&self) -> &[usize] {
-        &self.counters
     }
 
     /// The place of a counter among the keys of the call. Places begin with 1, and the first key is that of the layout.

@@ -86,7 +86,7 @@ impl Reply {
         });
         let epoch = numbers.next().unwrap_or(Ok(0))?;
         let lost = numbers.next().unwrap_or(Ok(0))?;
-        if codes.len() != batch.counters().len() {
+        if codes.len() != batch.counters.len() {
             return Err(ReplyError::Malformed);
         }
         let mut verdict = |(code, &counters): (u8, &usize)| {
@@ -101,7 +101,7 @@ impl Reply {
                 _ => Err(ReplyError::Malformed),
             }
         };
-        let verdicts = codes.into_iter().zip(batch.counters()).map(&mut verdict).collect::<Result<_, _>>()?;
+        let verdicts = codes.into_iter().zip(&batch.counters).map(&mut verdict).collect::<Result<_, _>>()?;
         let mut grant = |_| {
             let (numbers, state) = (next()?, next()?);
             if numbers.is_empty() {
@@ -110,7 +110,7 @@ impl Reply {
             let numbers = numbers.try_into().map_err(|_| ReplyError::Malformed)?;
             Ok(Some(EncodedGrant { numbers, state }))
         };
-        let grants = (0..batch.leases()).map(&mut grant).collect::<Result<_, _>>()?;
+        let grants = (0..batch.leases).map(&mut grant).collect::<Result<_, _>>()?;
         let (is_new_store, is_learning) = (letters.contains(&b'n'), letters.contains(&b'l'));
         Ok(Self { now, is_new_store, is_learning, epoch, lost, verdicts, grants })
     }

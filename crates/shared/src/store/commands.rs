@@ -17,7 +17,7 @@ use crate::{
         Batch, Command, EncodedRequest, LIFE_ARGUMENT, Reply, Script, Verdict, encode_part, mark, undo_of,
     },
 };
-use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection, cmd};
 use std::{
     fmt::Write as _,
     sync::{Arc, atomic::Ordering},
@@ -133,10 +133,7 @@ impl SharedStore {
         connection: &mut MultiplexedConnection,
         node: &Node,
     ) -> Result<bool, RedisError> {
-        let mut get = Cmd::new();
-        get.arg("GET");
-        self.write_layout_key(0, &mut get);
-        match get.query_async::<Option<String>>(connection).await? {
+        match cmd("GET").arg(self.layout_key(0)).query_async::<Option<String>>(connection).await? {
             Some(found) => return Ok(found.starts_with(&self.layout.load().text)),
             None => {
                 let run = self.store_run(connection).await?;
@@ -191,12 +188,12 @@ impl SharedStore {
         is_asking: bool,
     ) -> Result<Reply, RedisError> {
         let write = |command: &mut Cmd| {
-            command.arg(1 + batch.keys().len() + batch.given().len());
-            self.write_layout_key(group, command);
-            self.write_keys(group, batch.keys().iter().copied(), command);
-            self.write_marks(group, batch.given().iter().copied(), command);
-            command.arg(&self.layout.load().text).arg(batch.requests()).arg(run).arg(batch.lease_requests());
-            batch.limits().for_each(|limit| _ = command.arg(limit));
+            command.arg(1 + batch.keys.len() + batch.given.len());
+            command.arg(self.layout_key(group));
+            self.write_keys(group, batch.keys.iter().copied(), command);
+            self.write_marks(group, batch.given.iter().copied(), command);
+            command.arg(&self.layout.load().text).arg(&batch.requests).arg(run).arg(&batch.lease_requests);
+            batch.limits.iter().for_each(|limit| _ = command.arg(&limit[..]));
         };
         let value = self.run(connection, Script::Decide, is_asking, write).await?;
         let malformed = || RedisError::from((ErrorKind::UnexpectedReturnType, "not a reply of the script"));
@@ -247,7 +244,7 @@ impl SharedStore {
     ) -> Result<Vec<Vec<u8>>, RedisError> {
         let write = |command: &mut Cmd| {
             command.arg(1 + calls.len());
-            self.write_layout_key(0, command);
+            command.arg(self.layout_key(0));
             self.write_keys(0, calls.iter().map(|call| call.bucket), command);
             command.arg(&self.layout.load().text).arg(run).arg(LIFE_ARGUMENT);
             calls.iter().for_each(|call| _ = command.arg(encode_part(&call.request, &call.algorithm, now)));
@@ -287,11 +284,9 @@ impl SharedStore {
         key_prefix(&self.settings.prefix, self.is_cluster.then_some(group))
     }
 
-    fn write_layout_key(&self, group: u16, command: &mut Cmd) {
-        match self.is_cluster {
-            true => command.arg(format!("{}layout", self.key_prefix(group))),
-            false => command.arg(&self.layout_key),
-        };
+    /// The key of a group's layout.
+    pub(super) fn layout_key(&self, group: u16) -> String {
+        self.key_prefix(group) + "layout"
     }
 
     /// Adds the names of counters: the prefix and 32 hexadecimal digits.

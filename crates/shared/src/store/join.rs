@@ -5,7 +5,6 @@
 
 use super::{
     SharedSettings, StoreAddress, StoreCounts,
-    commands::key_prefix,
     connect::{check, connect, hash_slots},
     connect_error::ConnectError,
     layout::Layout,
@@ -65,7 +64,6 @@ impl SharedStore {
             length => lease::Settings { length, ..lease::Settings::default() },
         };
         Ok(Self {
-            layout_key: layout_key(&settings.prefix, is_cluster, 0),
             layout: ArcSwap::from_pointee(Layout::new(Seed::random()?)),
             digests: OnceLock::new(),
             has_joined: AtomicBool::new(false),
@@ -119,9 +117,9 @@ impl SharedStore {
             false => None,
         };
         let proposed = found.unwrap_or_else(|| self.layout.load().text.clone());
-        set_if_new(&mut connection, &self.layout_key, &proposed).await.map_err(failed)?;
-        let found: String =
-            cmd("GET").arg(&self.layout_key).query_async(&mut connection).await.map_err(failed)?;
+        let key = self.layout_key(0);
+        set_if_new(&mut connection, &key, &proposed).await.map_err(failed)?;
+        let found: String = cmd("GET").arg(&key).query_async(&mut connection).await.map_err(failed)?;
         let Some(layout) = Layout::of(&found) else { return Err(ConnectError::Layout { found }) };
         self.layout.store(Arc::new(layout));
         if self.is_cluster {
@@ -146,7 +144,7 @@ impl SharedStore {
             let mut connection = self.connection(node, START_TIMEOUT).await?;
             let mut commands = redis::pipe();
             for group in self.groups_of(node) {
-                commands.cmd("GET").arg(layout_key(&self.settings.prefix, true, group));
+                commands.cmd("GET").arg(self.layout_key(group));
             }
             let found: Vec<Option<String>> = commands.query_async(&mut connection).await?;
             if let Some(found) = found.into_iter().flatten().find_map(|found| Layout::of(&found)) {
@@ -165,8 +163,7 @@ impl SharedStore {
     ) -> Result<(), RedisError> {
         let (layout, mut commands) = (self.layout.load(), redis::pipe());
         for group in self.groups_of(node) {
-            let key = layout_key(&self.settings.prefix, self.is_cluster, group);
-            let command = commands.cmd("SET").arg(key).arg(&layout.text);
+            let command = commands.cmd("SET").arg(self.layout_key(group)).arg(&layout.text);
             if is_new {
                 command.arg("NX");
             }
@@ -192,7 +189,7 @@ impl SharedStore {
     ) -> Result<Option<Seed>, RedisError> {
         let first = self.nodes.of(0).ok_or_else(|| without_node(0))?;
         let mut of_first = self.connection(&first, START_TIMEOUT).await?;
-        let found: Option<String> = cmd("GET").arg(&self.layout_key).query_async(&mut of_first).await?;
+        let found: Option<String> = cmd("GET").arg(self.layout_key(0)).query_async(&mut of_first).await?;
         let Some(found) = found else {
             return Err((ErrorKind::Client, "the store has lost its layout meanwhile").into());
         };
@@ -207,11 +204,6 @@ impl SharedStore {
         self.layout.store(Arc::new(layout));
         Ok(Some(seed))
     }
-}
-
-/// The key of the layout of a group. Only a cluster has groups.
-fn layout_key(prefix: &str, is_cluster: bool, group: u16) -> String {
-    format!("{}layout", key_prefix(prefix, is_cluster.then_some(group)))
 }
 
 pub(super) async fn set_if_new(

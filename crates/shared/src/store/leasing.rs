@@ -93,7 +93,7 @@ impl Lessee {
 
     /// Sends all requests at once. An error if a call has failed.
     async fn send(&self, connection: &Connection, mut due: Vec<DueRequest>) -> Result<(), RedisError> {
-        self.holders.counts().events.add(LeaseEvent::Request, due.len() as u64);
+        self.holders.counts.events.add(LeaseEvent::Request, due.len() as u64);
         let mut calls = JoinSet::new();
         while !due.is_empty() {
             let rest = due.split_off(due.len().min(REQUESTS_MAX));
@@ -121,7 +121,7 @@ async fn call(
     due: Vec<DueRequest>,
     now: Timestamp,
 ) -> Result<(), RedisError> {
-    let (mut batch, settings) = (Batch::default(), holders.settings());
+    let (mut batch, settings) = (Batch::default(), holders.settings);
     for DueRequest { key, algorithm, request } in &due {
         batch.push_lease(*key, Terms { algorithm, settings }, request, now);
     }

@@ -32,8 +32,7 @@ pub struct SharedStore {
     pub(super) settings: SharedSettings,
     /// The digests of the scripts, as the store returned them when it was joined.
     pub(super) digests: OnceLock<[String; Script::ALL.len()]>,
-    /// Key and value that hold the layout's version and the secret of keys.
-    pub(super) layout_key: String,
+    /// The version of the layout, and the secret of keys.
     pub(super) layout: ArcSwap<Layout>,
     /// Whether the store was reached and checked.
     pub(super) has_joined: AtomicBool,

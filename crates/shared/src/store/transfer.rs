@@ -93,10 +93,12 @@ const NAMES_MAX: usize = 100;
 pub struct Transfer {
     connection: MultiplexedConnection,
     prefix: String,
-    seed: Option<Seed>,
-    now: Timestamp,
+    /// The secret of the keys, if servers have used the store.
+    pub seed: Option<Seed>,
+    /// The time of the store when it was opened.
+    pub now: Timestamp,
     /// Number of keys in the store, counters or not.
-    keys: u64,
+    pub keys: u64,
 }
 
 impl Transfer {
@@ -130,21 +132,6 @@ impl Transfer {
         let now = Timestamp::from_nanos(seconds * 1_000_000_000 + micros * 1_000);
         let keys = cmd("DBSIZE").query_async(&mut connection).await?;
         Ok(Self { connection, prefix, seed, now, keys })
-    }
-
-    /// The secret of the keys, if servers have used the store.
-    pub fn seed(&self) -> Option<&Seed> {
-        self.seed.as_ref()
-    }
-
-    /// The time of the store when it was opened.
-    pub fn now(&self) -> Timestamp {
-        self.now
-    }
-
-    /// Number of keys in the store, counters or not.
-    pub fn keys(&self) -> u64 {
-        self.keys
     }
 
     /// Reads every counter that has hits.

@@ -32,7 +32,7 @@ impl Page<'_> {
         let offset = counts.clock_offset_micros.load(Ordering::Relaxed) as f64 / 1e6;
         self.value("shared_store_clock_offset_seconds", offset)?;
         if store.leases() {
-            self.leases(store.holders.counts())?;
+            self.leases(&store.holders.counts)?;
         }
         self.counts_by("shared_store_batches", "decisions", &counts.batches)
     }
