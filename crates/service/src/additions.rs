@@ -28,8 +28,8 @@ impl RateLimitService {
 
     /// The time and the jitter of a response. The jitter's number is keyed, so that no client can compute it.
     fn sent(&self, options: &ResponseOptions, decision: &Decision<'_>) -> Sent {
-        let now = self.clock.now();
-        let is_used = options.headers.jitter_seconds > 0;
-        Sent { now, chance: if is_used { self.chances.hash_one((now, decision.number)) } else { 0 } }
+        let (now, jitter) = (self.clock.now(), options.headers.jitter_seconds);
+        let chance = if jitter > 0 { self.chances.hash_one((now, decision.number)) } else { 0 };
+        Sent::new(now, chance, jitter)
     }
 }

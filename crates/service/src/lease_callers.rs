@@ -1,10 +1,7 @@
 //! The callers whose nodes recently claimed credits, for operators.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use parking_lot::Mutex;
+use std::{collections::HashMap, time::Duration};
 use tidegate_core::limit::Timestamp;
 use tidegate_shared::{granter::NodeLeases, lease::NodeId};
 
@@ -43,7 +40,7 @@ pub(super) struct LeaseCallers(Mutex<HashMap<NodeId, LeaseCaller>>);
 impl LeaseCallers {
     /// Notes a claim.
     pub(super) fn note(&self, node: NodeId, caller: LeaseCaller) {
-        let mut callers = self.lock();
+        let mut callers = self.0.lock();
         let now = caller.last_claim;
         if callers.len() >= NODES_MAX && !callers.contains_key(&node) {
             callers.retain(|_, caller| now.since(caller.last_claim) < KEPT);
@@ -56,11 +53,7 @@ impl LeaseCallers {
 
     /// The caller of a node.
     pub(super) fn get(&self, node: NodeId) -> Option<LeaseCaller> {
-        self.lock().get(&node).cloned()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<NodeId, LeaseCaller>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().get(&node).cloned()
     }
 }
 
@@ -83,7 +76,7 @@ mod tests {
         assert_eq!([0, 1, nodes].map(known), [false, true, true]);
         (nodes..2 * nodes).for_each(|node| callers.note(NodeId(node), caller(node, 102)));
         callers.note(NodeId(1), caller(1, 102));
-        assert_eq!(callers.lock().len(), NODES_MAX);
+        assert_eq!(callers.0.lock().len(), NODES_MAX);
         assert!(!known(2 * nodes - 1), "there was no room for it");
     }
 }

@@ -134,7 +134,7 @@ mod tests {
             slots: None,
             reserved: None,
         }];
-        let sent = Sent { now: Timestamp::default(), chance: 0 };
+        let sent = Sent::new(Timestamp::default(), 0, 0);
         let options = ResponseOptions { headers, ..ResponseOptions::default() };
         let additions = Additions::new(Some((&options, sent)), &Request::new("d"), &decision, &limits);
         let names: Vec<_> = additions.response_headers.iter().map(|(name, _)| name.as_str()).collect();

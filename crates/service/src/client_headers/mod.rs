@@ -64,28 +64,24 @@ pub struct PlainHeaders {
     pub is_reset_time: bool,
 }
 
+const X_NAMES: [&str; 3] = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
+
 impl PlainHeaders {
     /// `RateLimit-Limit` and the like, of the IETF draft up to version 06.
-    pub const DRAFT_06: Self = Self {
-        limit: HeaderName::from_static("ratelimit-limit"),
-        remaining: HeaderName::from_static("ratelimit-remaining"),
-        reset: HeaderName::from_static("ratelimit-reset"),
-        is_reset_time: false,
-    };
+    pub const DRAFT_06: Self = Self::of(["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"], false);
     /// `X-RateLimit-Limit` and the like, from before the draft.
-    pub const X: Self = Self {
-        limit: HeaderName::from_static("x-ratelimit-limit"),
-        remaining: HeaderName::from_static("x-ratelimit-remaining"),
-        reset: HeaderName::from_static("x-ratelimit-reset"),
-        is_reset_time: false,
-    };
+    pub const X: Self = Self::of(X_NAMES, false);
     /// As [`Self::X`], with the time of the reset, as GitHub sends it.
-    pub const X_UNIX: Self = Self {
-        limit: HeaderName::from_static("x-ratelimit-limit"),
-        remaining: HeaderName::from_static("x-ratelimit-remaining"),
-        reset: HeaderName::from_static("x-ratelimit-reset"),
-        is_reset_time: true,
-    };
+    pub const X_UNIX: Self = Self::of(X_NAMES, true);
+
+    const fn of([limit, remaining, reset]: [&'static str; 3], is_reset_time: bool) -> Self {
+        Self {
+            limit: HeaderName::from_static(limit),
+            remaining: HeaderName::from_static(remaining),
+            reset: HeaderName::from_static(reset),
+            is_reset_time,
+        }
+    }
 }
 
 impl ResponseHeaders {
@@ -103,7 +99,7 @@ pub(super) fn headers(
     limits: &[ServiceLimit<'_>],
     sent: Sent,
 ) -> Vec<(SmolStr, String)> {
-    let sent = sent.of(denial.is_some(), headers.jitter_seconds);
+    let sent = if denial.is_some() { sent } else { sent.exactly() };
     let mut made = Vec::new();
     if let Some(Denial::Marked(_)) = denial {
         return made;

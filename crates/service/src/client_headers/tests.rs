@@ -37,8 +37,8 @@ fn all(structured: StructuredHeaders) -> ResponseHeaders {
     }
 }
 
-fn sent() -> Sent {
-    Sent { now: Timestamp::from_millis(784_111_776_400), chance: 5 }
+fn sent(jitter_seconds: u32) -> Sent {
+    Sent::new(Timestamp::from_millis(784_111_776_400), 5, jitter_seconds)
 }
 
 /// The service limits of the statuses.
@@ -71,7 +71,7 @@ fn decision(statuses: &[Status<'static>]) -> Decision<'static> {
 
 /// Each header as `name: value`.
 fn made(draft: StructuredHeaders, decision: &Decision<'_>, limits: &[ServiceLimit<'_>]) -> Vec<String> {
-    let made = headers(&all(draft), decision, decision.denial().as_ref(), limits, sent());
+    let made = headers(&all(draft), decision, decision.denial().as_ref(), limits, sent(0));
     made.into_iter().map(|(name, value)| format!("{name}: {value}")).collect()
 }
 
@@ -258,7 +258,7 @@ fn a_marked_request_gets_no_header() {
     let statuses = [over(limit("a", MINUTE, 0, millis(1)))];
     let marked = Denial::Marked([&mark].into_iter().collect());
     let options = all(StructuredHeaders::Draft10);
-    assert!(headers(&options, &decision(&statuses), Some(&marked), &limits(&statuses), sent()).is_empty());
+    assert!(headers(&options, &decision(&statuses), Some(&marked), &limits(&statuses), sent(0)).is_empty());
 }
 
 /// Three limits of one descriptor: two deny, and one of these never admits the hits.
@@ -319,7 +319,8 @@ fn the_reset_may_be_a_time_and_retry_after_a_date_and_denials_have_jitter() {
     };
     let waits = |status: Status<'static>| {
         let (decision, limits) = (decision(&[status]), limits(&[status]));
-        let made = headers(&options, &decision, decision.denial().as_ref(), &limits, sent());
+        let made =
+            headers(&options, &decision, decision.denial().as_ref(), &limits, sent(options.jitter_seconds));
         made.into_iter()
             .filter(|(name, _)| name.contains("reset") || name == "retry-after")
             .map(|(_, value)| value)

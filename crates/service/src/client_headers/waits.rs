@@ -16,30 +16,24 @@ pub enum RetryAfter {
 
 /// What stated waits need besides the decision.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::client_headers) struct Stated {
+pub(crate) struct Sent {
+    /// The time at which the response is sent.
     now: Timestamp,
-    /// Added to each wait.
+    /// Seconds that are added to each wait.
     more: u64,
 }
 
-/// The moment at which a response is sent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
-    /// The time.
-    pub(crate) now: Timestamp,
-    /// A random number.
-    pub(crate) chance: u64,
-}
-
 impl Sent {
-    /// Adds up to `jitter_seconds` to the waits of a denial. Each number is equally likely.
-    pub(in crate::client_headers) fn of(self, is_denial: bool, jitter_seconds: u32) -> Stated {
-        let numbers = u64::from(jitter_seconds) + 1;
-        Stated { now: self.now, more: if is_denial { self.chance % numbers } else { 0 } }
+    /// Adds up to `jitter_seconds` by a random number. Each number of seconds is equally likely.
+    pub(crate) fn new(now: Timestamp, chance: u64, jitter_seconds: u32) -> Self {
+        Self { now, more: chance % (u64::from(jitter_seconds) + 1) }
     }
-}
 
-impl Stated {
+    /// Adds nothing.
+    pub(in crate::client_headers) fn exactly(self) -> Self {
+        Self { more: 0, ..self }
+    }
+
     /// Seconds from now.
     pub(in crate::client_headers) fn seconds(self, wait: Duration) -> u64 {
         rounded_up(wait).saturating_add(self.more)
@@ -73,13 +67,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn stated(millis: u64, more: u64) -> Stated {
-        Stated { now: Timestamp::from_millis(millis), more }
-    }
-
     #[test]
     fn waits_are_seconds_times_and_dates() {
-        let (at, wait) = (stated(784_111_776_400, 0), Duration::from_millis(700));
+        let (at, wait) =
+            (Sent::new(Timestamp::from_millis(784_111_776_400), 0, 0), Duration::from_millis(700));
         assert_eq!((at.seconds(wait), at.unix_seconds(wait)), (1, 784_111_778));
         assert_eq!(at.retry_after(RetryAfter::Seconds, wait), "1");
         assert_eq!(at.retry_after(RetryAfter::Date, wait), "Sun, 06 Nov 1994 08:49:38 GMT");
@@ -95,8 +86,8 @@ mod tests {
             (chance, jitter) in (any::<u64>(), 0_u32..100),
         ) {
             let (now, wait) = (Timestamp::from_nanos(now), Duration::from_nanos(wait));
-            let stated = Sent { now, chance }.of(true, jitter);
-            let exact = Sent { now, chance }.of(false, jitter);
+            let stated = Sent::new(now, chance, jitter);
+            let exact = stated.exactly();
             let jitter = u64::from(jitter);
             prop_assert!(Duration::from_secs(exact.seconds(wait)) >= wait);
             prop_assert!((exact.seconds(wait)..=exact.seconds(wait) + jitter).contains(&stated.seconds(wait)));
@@ -109,7 +100,7 @@ mod tests {
 
     #[test]
     fn every_number_of_seconds_up_to_the_jitter_is_added() {
-        let added = |chance| Sent { now: Timestamp::default(), chance }.of(true, 3).more;
+        let added = |chance| Sent::new(Timestamp::default(), chance, 3).more;
         assert_eq!([0, 1, 2, 3, 4].map(added), [0, 1, 2, 3, 0]);
     }
 }
