@@ -320,9 +320,7 @@ fn note_loss(node: &Node, reply: &Reply) {
 
 /// The beginning of the keys of a group in a cluster, or of all keys in another store.
 pub(super) fn key_prefix(prefix: &str, group: Option<u16>) -> String {
-    let mut text = prefix.to_owned();
-    text.extend(group.map(hash_slots::hash_tag));
-    text
+    group.map_or_else(|| prefix.to_owned(), |group| prefix.to_owned() + &hash_slots::hash_tag(group))
 }
 
 /// Sends a command. If the node does not have its hash slot yet, ASKING precedes it. Both are written together.

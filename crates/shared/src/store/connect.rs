@@ -18,19 +18,10 @@ use rustls::ClientConfig;
 use std::{io, sync::Arc, time::Duration};
 
 impl SharedStore {
-    /// A new connection to a node.
-    pub(super) async fn connection(
-        &self,
-        node: &Node,
-        timeout: Duration,
-    ) -> Result<MultiplexedConnection, RedisError> {
-        connect(&self.settings, node, timeout).await
-    }
-
     /// A new connection to a node, with what decisions need to know of it.
     pub(super) async fn open(&self, node: &Node, timeout: Duration) -> Result<Connection, RedisError> {
         let outages = node.outages();
-        let mut commands = self.connection(node, timeout).await?;
+        let mut commands = connect(&self.settings, node, timeout).await?;
         let run = self.store_run(&mut commands).await?;
         Ok(Connection { commands, run, outages, has_ended: Arc::default() })
     }
@@ -178,7 +169,7 @@ async fn connection(
 
 /// Checks the version, and whether the store may evict counters.
 pub(super) fn check(info: &str, settings: &SharedSettings, node: &Node) -> Result<(), ConnectError> {
-    let version = version(info).unwrap_or("unknown");
+    let version = field(info, "redis_version").unwrap_or("unknown");
     let major: Option<u32> = version.split('.').next().and_then(|major| major.parse().ok());
     if major.is_none_or(|major| major < 7) {
         return Err(ConnectError::Version { version: version.to_owned() });
@@ -204,9 +195,4 @@ pub(super) fn eviction(info: &str) -> Option<&str> {
 pub(super) fn field<'i>(info: &'i str, name: &str) -> Option<&'i str> {
     let mut lines = info.lines().filter_map(|line| line.split_once(':'));
     lines.find(|(field, _)| *field == name).map(|(_, value)| value.trim())
-}
-
-/// The version of the store.
-pub(super) fn version(info: &str) -> Option<&str> {
-    field(info, "redis_version")
 }

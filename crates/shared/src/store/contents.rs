@@ -3,10 +3,10 @@
 use super::{
     SharedSettings, StoreAddress,
     commands::key_prefix,
-    connect::{connect, field, hash_slots, version},
+    connect::{connect, field, hash_slots},
     connect_error::ConnectError,
     join::START_TIMEOUT,
-    layout,
+    layout::Layout,
     nodes::Nodes,
     scan::{Scan, ScannedValue},
 };
@@ -54,14 +54,14 @@ impl Contents {
         for node in &topology.nodes {
             let mut connection = connect(settings, node, START_TIMEOUT).await?;
             let info: String = cmd("INFO").query_async(&mut connection).await?;
-            contents.version = version(&info).unwrap_or("unknown").to_owned();
+            contents.version = field(&info, "redis_version").unwrap_or("unknown").to_owned();
             let memory = field(&info, "used_memory").and_then(|text| text.parse().ok());
             contents.memory_bytes += memory.unwrap_or(0);
             contents.nodes += 1;
             if topology.of(0).is_some_and(|first| first.number == node.number) {
                 let layout: Option<String> =
                     cmd("GET").arg(format!("{prefix}layout")).query_async(&mut connection).await?;
-                contents.layout = layout.is_some_and(|layout| layout::seed(&layout).is_some());
+                contents.layout = layout.is_some_and(|layout| Layout::of(&layout).is_some());
                 contents.servers =
                     cmd("ZCARD").arg(format!("{prefix}servers")).query_async(&mut connection).await?;
             }

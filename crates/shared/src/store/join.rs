@@ -5,7 +5,7 @@
 
 use super::{
     SharedSettings, StoreAddress, StoreCounts,
-    connect::{check, connect, hash_slots},
+    connect::{check, connect},
     connect_error::ConnectError,
     layout::Layout,
     nodes::{Node, Nodes},
@@ -92,11 +92,7 @@ impl SharedStore {
     pub(super) async fn join(&self) -> Result<(), ConnectError> {
         let address = self.settings.address.to_string();
         let failed = |error| ConnectError::Store { address: address.clone(), error };
-        if let Some(map) =
-            hash_slots(&self.settings, Some(&self.nodes), START_TIMEOUT).await.map_err(failed)?
-        {
-            self.nodes.update(map);
-        }
+        self.read_hash_slots(START_TIMEOUT).await.map_err(failed)?;
         let topology = self.nodes.now();
         for node in &topology.nodes {
             let mut connection = connect(&self.settings, node, START_TIMEOUT).await.map_err(failed)?;
@@ -110,7 +106,7 @@ impl SharedStore {
             // All nodes return the same digests.
             let _ = self.digests.set(digests);
         }
-        let first = topology.of(0).ok_or_else(|| failed(without_node(0)))?;
+        let first = topology.of(0).ok_or_else(|| failed(without_node()))?;
         let mut connection = connect(&self.settings, first, START_TIMEOUT).await.map_err(failed)?;
         let found = match self.is_cluster {
             true => self.known_layout().await.map_err(failed)?,
@@ -141,7 +137,7 @@ impl SharedStore {
     async fn known_layout(&self) -> Result<Option<String>, RedisError> {
         let topology = self.nodes.now();
         for node in &topology.nodes {
-            let mut connection = self.connection(node, START_TIMEOUT).await?;
+            let mut connection = connect(&self.settings, node, START_TIMEOUT).await?;
             let mut commands = redis::pipe();
             for group in self.groups_of(node) {
                 commands.cmd("GET").arg(self.layout_key(group));
@@ -187,8 +183,8 @@ impl SharedStore {
         connection: &mut MultiplexedConnection,
         node: &Node,
     ) -> Result<Option<Seed>, RedisError> {
-        let first = self.nodes.of(0).ok_or_else(|| without_node(0))?;
-        let mut of_first = self.connection(&first, START_TIMEOUT).await?;
+        let first = self.nodes.of(0).ok_or_else(without_node)?;
+        let mut of_first = connect(&self.settings, &first, START_TIMEOUT).await?;
         let found: Option<String> = cmd("GET").arg(self.layout_key(0)).query_async(&mut of_first).await?;
         let Some(found) = found else {
             return Err((ErrorKind::Client, "the store has lost its layout meanwhile").into());
@@ -215,7 +211,7 @@ pub(super) async fn set_if_new(
     Ok(())
 }
 
-fn without_node(group: u16) -> RedisError {
-    let text = format!("no node has the hash slot of group {group}");
+fn without_node() -> RedisError {
+    let text = "no node has the hash slot of group 0".to_owned();
     RedisError::from((ErrorKind::Client, "the cluster is not complete", text))
 }

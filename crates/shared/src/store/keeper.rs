@@ -1,6 +1,11 @@
 //! The keeper: a thread that registers this server in the store, counts the servers that share it, and reconnects after an outage.
 
-use super::{connect::eviction, nodes::Node, reports::replication, shared_store::SharedStore};
+use super::{
+    connect::{connect, eviction},
+    nodes::Node,
+    reports::replication,
+    shared_store::SharedStore,
+};
 use crate::script::Batch;
 use redis::{ErrorKind, RedisError, aio::MultiplexedConnection, cmd, pipe};
 use std::{
@@ -225,7 +230,7 @@ impl Server {
     async fn replication_of(&mut self, node: &Node) -> Result<String, RedisError> {
         let connection = match self.of_nodes.entry(node.number) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(self.store.connection(node, ATTEMPT * 10).await?),
+            Entry::Vacant(new) => new.insert(connect(&self.store.settings, node, ATTEMPT * 10).await?),
         };
         cmd("INFO").arg("replication").arg("memory").query_async(connection).await
     }
@@ -251,7 +256,7 @@ impl Server {
     /// Reaches a node, and calls the script there within the time limit of decisions.
     async fn attempt(&mut self, node: &Node) -> Result<(), RedisError> {
         let limit = self.store.settings.timeout.max(ATTEMPT);
-        let mut connection = self.store.connection(node, limit).await?;
+        let mut connection = connect(&self.store.settings, node, limit).await?;
         let Some(group) = self.store.nodes.now().group_of(node) else {
             return cmd("PING").query_async(&mut connection).await;
         };
@@ -308,7 +313,7 @@ impl Server {
             Some(connection) => connection,
             none => {
                 let node = self.store.nodes.of(0).ok_or((ErrorKind::Client, "no node has the servers"))?;
-                none.insert(self.store.connection(&node, ATTEMPT * 10).await?)
+                none.insert(connect(&self.store.settings, &node, ATTEMPT * 10).await?)
             }
         };
         let (seconds, micros): (u64, u64) = cmd("TIME").query_async(connection).await?;

@@ -4,7 +4,9 @@
 //! ([`SharedResets`]). Servers read it every half second, and count in new keys afterwards. If the store has lost it, they write the resets
 //! that they have, because all servers have to count in the same keys.
 
-use super::{batches::Links, failure::Failure, releases::by_group, shared_store::SharedStore};
+use super::{
+    batches::Links, connect::connect, failure::Failure, releases::by_group, shared_store::SharedStore,
+};
 use crate::script::Command;
 use redis::{RedisError, aio::MultiplexedConnection, cmd, pipe};
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -43,7 +45,7 @@ impl SharedStore {
         let node = self.nodes.of(0).filter(|node| node.is_available()).ok_or(Failure::Unavailable)?;
         let timeout = self.settings.timeout.max(TIMEOUT);
         let written = async {
-            let mut connection = self.connection(&node, timeout).await?;
+            let mut connection = connect(&self.settings, &node, timeout).await?;
             let (seconds, micros): (u64, u64) = cmd("TIME").query_async(&mut connection).await?;
             let time = seconds * 1_000_000 + micros;
             let reset = (domain, path.unwrap_or_default(), time);

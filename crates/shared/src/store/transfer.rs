@@ -5,7 +5,7 @@ use super::{
     connect::{connect, field},
     connect_error::ConnectError,
     join::{START_TIMEOUT, set_if_new},
-    layout::{layout, seed},
+    layout::Layout,
     nodes::Nodes,
     scan::Scan,
 };
@@ -121,7 +121,7 @@ impl Transfer {
         let found: Option<String> =
             cmd("GET").arg(format!("{prefix}layout")).query_async(&mut connection).await?;
         let seed = match found {
-            Some(found) => Some(seed(&found).ok_or(ConnectError::Layout { found })?),
+            Some(found) => Some(Layout::of(&found).ok_or(ConnectError::Layout { found })?.seed),
             None => None,
         };
         let servers: u64 = cmd("ZCARD").arg(format!("{prefix}servers")).query_async(&mut connection).await?;
@@ -175,7 +175,7 @@ impl Transfer {
             return Err(TransferError::OtherSecret);
         }
         let key = format!("{}layout", self.prefix);
-        set_if_new(&mut self.connection, &key, &layout(secret)).await?;
+        set_if_new(&mut self.connection, &key, &Layout::new(secret.clone()).text).await?;
         self.seed = Some(secret.clone());
         let (mut moved, mut batch, mut read) = (Moved::default(), Vec::new(), 0);
         for (key, info, state) in counters {
