@@ -37,14 +37,11 @@ fn parse_wanted(text: &str, wanted: Wanted, report: &Report<'_>) -> Vec<Rc<Node>
     let errors_before = report.problems.len();
     loop {
         match read(&lines, wanted, report) {
-            Read::Finished(roots) => return roots,
-            Read::UnderIndented(line) => {
-                report.problems.truncate(errors_before);
-                lines.indent(line);
-            }
-            Read::AttachedComment(at) => {
-                report.problems.truncate(errors_before);
-                lines.part(at);
+            Ok(roots) => return roots,
+            Err(error) if lines.amend(&error) => report.problems.truncate(errors_before),
+            Err(error) => {
+                report.at(lines.position(*error.marker()), "", explained(&error, &lines.text));
+                return Vec::new();
             }
         }
     }
@@ -69,35 +66,29 @@ const INDENTED_MAX: usize = 64;
 const PARTED_MAX: usize = 256;
 
 impl AmendedText<'_> {
-    fn indent(&mut self, line: usize) {
-        let begins: usize = self.text.split_inclusive('\n').take(line - 1).map(str::len).sum();
-        self.text.to_mut().insert_str(begins, &" ".repeat(INSERTED));
-        self.indented.insert(line);
-    }
-
-    fn part(&mut self, at: usize) {
-        self.text.to_mut().insert(at, ' ');
-        self.parted += 1;
-    }
-
-    /// The place of the `#` of a comment that follows a token without a space, which YAML 1.1 and the reference server's parser allow.
-    fn attached_comment(&self, error: &ScanError) -> Option<usize> {
-        if *error.kind() != ErrorKind::CommentNotSeparated || self.parted == PARTED_MAX {
-            return None;
-        }
-        let (line, column) = (error.marker().line().checked_sub(1)?, error.marker().col());
-        let begins: usize = self.text.split_inclusive('\n').take(line).map(str::len).sum();
-        let of_line = self.text[begins..].split('\n').next()?;
-        let (column, _) = of_line.char_indices().nth(column)?;
-        of_line[column..].starts_with('#').then_some(begins + column)
-    }
-
-    /// Whether another reading with this line indented may get further. YAML 1.1 and the reference server's parser allow
-    /// quoted text to continue at any column.
-    fn may_indent(&self, error: &ScanError) -> bool {
-        let kind = matches!(error.kind(), ErrorKind::InvalidQuotedScalarIndent | ErrorKind::TabInIndentation);
+    /// Changes the text if another reading may then get further, because YAML 1.1 and the reference server's parser
+    /// allow what the error is about.
+    fn amend(&mut self, error: &ScanError) -> bool {
         let line = error.marker().line();
-        kind && line > 0 && self.indented.len() < INDENTED_MAX && !self.indented.contains(&line)
+        let begins = self.text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+        let (at, spaces) = match error.kind() {
+            // Quoted text may continue at any column.
+            ErrorKind::InvalidQuotedScalarIndent | ErrorKind::TabInIndentation
+                if line > 0 && self.indented.len() < INDENTED_MAX && self.indented.insert(line) =>
+            {
+                (begins, INSERTED)
+            }
+            // A comment may follow a token without a space.
+            ErrorKind::CommentNotSeparated if line > 0 && self.parted < PARTED_MAX => {
+                let mut of_line = self.text[begins..].split('\n').next().unwrap_or_default().char_indices();
+                let Some((column, '#')) = of_line.nth(error.marker().col()) else { return false };
+                self.parted += 1;
+                (begins + column, 1)
+            }
+            _ => return false,
+        };
+        self.text.to_mut().insert_str(at, &" ".repeat(spaces));
+        true
     }
 
     /// The position in the file as it was written.
@@ -108,31 +99,15 @@ impl AmendedText<'_> {
     }
 }
 
-/// The outcome of one reading.
-enum Read {
-    Finished(Vec<Rc<Node>>),
-    /// The line, counted from 1, continues quoted text and is indented too little.
-    UnderIndented(usize),
-    /// The place of a comment that follows a token without a space.
-    AttachedComment(usize),
-}
-
-fn read(lines: &AmendedText<'_>, wanted: Wanted, report: &Report<'_>) -> Read {
+/// One reading; an error is one of the parser's, other problems are reported.
+fn read(lines: &AmendedText<'_>, wanted: Wanted, report: &Report<'_>) -> Result<Vec<Rc<Node>>, ScanError> {
     let mut options = Options::default();
     options.set_emit_comments(false);
     let mut builder =
         Builder { report, wanted, open: Vec::new(), anchors: HashMap::new(), repeated: 0, roots: Vec::new() };
     let mut documents: Vec<Position> = Vec::new();
     for event in Parser::new_from_str_with_options(&lines.text, options) {
-        let (event, span) = match event {
-            Ok(event) => event,
-            Err(error) if lines.may_indent(&error) => return Read::UnderIndented(error.marker().line()),
-            Err(error) if let Some(at) = lines.attached_comment(&error) => return Read::AttachedComment(at),
-            Err(error) => {
-                builder.report.at(lines.position(*error.marker()), "", explained(&error, &lines.text));
-                return Read::Finished(Vec::new());
-            }
-        };
+        let (event, span) = event?;
         let position = lines.position(span.start);
         if matches!(event, Event::DocumentStart(..)) {
             documents.push(position);
@@ -152,7 +127,7 @@ fn read(lines: &AmendedText<'_>, wanted: Wanted, report: &Report<'_>) -> Read {
             }
         } else if let Err((path, message)) = builder.event(event, position) {
             builder.report.at(position, path, message);
-            return Read::Finished(Vec::new());
+            return Ok(Vec::new());
         }
     }
     builder.roots.retain(|root| !root.is_null());
@@ -160,7 +135,7 @@ fn read(lines: &AmendedText<'_>, wanted: Wanted, report: &Report<'_>) -> Read {
         let message = "the file is empty; begin it with `domain: NAME`";
         builder.report.at(Position { line: 1, column: 1 }, "", message);
     }
-    Read::Finished(builder.roots)
+    Ok(builder.roots)
 }
 
 /// Whether the event is more than the beginning, the end or the absence of a document.
