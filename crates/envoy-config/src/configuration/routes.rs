@@ -167,9 +167,7 @@ pub struct PerRoute<'d> {
 impl<'d> PerRoute<'d> {
     /// The configuration at this part (a weighted cluster, a route, a virtual host or a route configuration) for the filter of this name.
     pub fn of(part: Part<'d>, filter: &str) -> Option<Self> {
-        let all = part.get("typed_per_filter_config")?;
-        let (_, own) = all.fields().find(|(name, _)| *name == filter)?;
-        Some(Self::read(own))
+        Self::all(part).find(|(name, _)| *name == filter).map(|(_, own)| own)
     }
 
     /// All configurations at a part, with the names of their filters.
