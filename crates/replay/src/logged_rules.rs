@@ -1,4 +1,5 @@
-//! The rules of a log: put in force in the server's order, and kept for decisions that began under them.
+//! The rules that decide: given ones, or those of a log, put in force in the server's order and kept for decisions that
+//! began under them.
 
 use super::{LoggedSource, Place, RulesStep, store_settings::store_settings};
 use std::collections::{HashMap, VecDeque};
@@ -13,11 +14,13 @@ const RETIRED_MAX: usize = 64;
 /// Process and generation.
 type RulesKey = (u64, u64);
 
-/// The rules of a log at one of its lines.
+/// The rules that decide at one line of a log.
 #[derive(Default)]
-pub(super) struct LoggedRules {
+pub(super) struct RulesInForce {
+    /// Whether they stay in force, whatever the rules of the log.
+    are_given: bool,
     counters_max: usize,
-    /// None before the first rules.
+    /// None before the first rules of the log.
     limiter: Option<Limiter>,
     in_force: RulesKey,
     /// The newest is last.
@@ -40,13 +43,20 @@ pub enum LoggedRulesError {
     Rules(RuleErrors),
 }
 
-impl LoggedRules {
-    pub(super) fn new(counters_max: usize) -> Self {
+impl RulesInForce {
+    pub(super) fn given(limiter: Limiter) -> Self {
+        Self { are_given: true, limiter: Some(limiter), ..Self::default() }
+    }
+
+    pub(super) fn of_log(counters_max: usize) -> Self {
         Self { counters_max, ..Self::default() }
     }
 
     /// Puts the rules of a line in force. Each file of a log repeats the current rules at its start.
     pub(super) fn put_in_force(&mut self, step: &RulesStep) -> Result<(), LoggedRulesError> {
+        if self.are_given {
+            return Ok(());
+        }
         for LoggedSource { sha256, text, .. } in &step.sources {
             if let Some(text) = text {
                 self.texts.insert(sha256.clone(), text.clone());
@@ -84,7 +94,7 @@ impl LoggedRules {
         Ok(())
     }
 
-    /// The rules at this place; none before the first.
+    /// The rules at this place; none before the first of the log.
     pub(super) fn pin(&self, place: Option<Place>) -> Option<Pinned<'_>> {
         let limiter = self.limiter.as_ref()?;
         let key = place.map_or(self.in_force, |place| (place.run, place.generation));

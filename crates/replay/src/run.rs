@@ -1,9 +1,9 @@
 //! One replay: decides each event under the proposed rules, and under the current rules if there are any.
 
 use super::{
-    CancelledStep, Demand, Event, LoggedDecision, Place, Report, ResetStep, Step, StepRef, Suggestion,
+    CancelledStep, Demand, Event, LoggedDecision, Report, ResetStep, Step, StepRef, Suggestion,
     holds::{AssumedEnds, Holds},
-    logged_rules::{LoggedRules, LoggedRulesError},
+    logged_rules::{LoggedRulesError, RulesInForce},
     store_settings::store_settings,
     tally::{Outcome, Tally},
     tickets::Tickets,
@@ -25,7 +25,7 @@ const BACKWARDS_MAX: u64 = 10_000_000_000;
 
 /// Decides events again.
 pub struct Replay {
-    proposed: Proposed,
+    proposed: RulesInForce,
     /// None if the current decisions are those of the log.
     current: Option<Limiter>,
     /// Holds of the log.
@@ -104,14 +104,6 @@ impl OrderOfRequests {
     }
 }
 
-/// The rules that decide.
-enum Proposed {
-    /// Given rules.
-    Rules(Box<Limiter>),
-    /// The rules of the log.
-    Logged(Box<LoggedRules>),
-}
-
 impl Replay {
     /// A replay under the proposed rules, against other rules or against the log. Under each set of rules there are at most `counters_max`
     /// counters; requests that need another counter are denied.
@@ -119,7 +111,7 @@ impl Replay {
         let limiter = |rules| Limiter::new(rules, store_settings(counters_max), false);
         Self {
             tally: Tally::new(current.is_none()),
-            proposed: Proposed::Rules(Box::new(limiter(proposed))),
+            proposed: RulesInForce::given(limiter(proposed)),
             current: current.map(limiter),
             holds: Holds::default(),
             of_proposed: Ends::default(),
@@ -135,7 +127,7 @@ impl Replay {
     /// A replay under the rules in the log, against the log's decisions.
     pub fn as_logged(counters_max: usize) -> Self {
         Self {
-            proposed: Proposed::Logged(Box::new(LoggedRules::new(counters_max))),
+            proposed: RulesInForce::of_log(counters_max),
             ..Self::new(RuleSet::default(), None, counters_max)
         }
     }
@@ -154,13 +146,11 @@ impl Replay {
                 return Ok(());
             }
         };
-        match (step, &mut self.proposed) {
-            (Step::Decision(event), _) => self.replay(event),
-            (Step::Rules(step), Proposed::Logged(rules)) => rules.put_in_force(step)?,
-            // The proposed rules stay in force.
-            (Step::Rules(_), Proposed::Rules(_)) => {}
-            (Step::Reset(step), _) => self.reset(step),
-            (Step::Cancelled(step), _) => self.cancel(step),
+        match step {
+            Step::Decision(event) => self.replay(event),
+            Step::Rules(step) => self.proposed.put_in_force(step)?,
+            Step::Reset(step) => self.reset(step),
+            Step::Cancelled(step) => self.cancel(step),
         }
         Ok(())
     }
@@ -284,23 +274,5 @@ impl Replay {
             }
         }
         now
-    }
-}
-
-impl Proposed {
-    /// None before the first rules of the log.
-    fn limiter(&self) -> Option<&Limiter> {
-        match self {
-            Self::Rules(limiter) => Some(limiter),
-            Self::Logged(rules) => rules.limiter(),
-        }
-    }
-
-    /// None before the first rules of the log.
-    fn pin(&self, place: Option<Place>) -> Option<Pinned<'_>> {
-        match self {
-            Self::Rules(limiter) => Some(limiter.pin()),
-            Self::Logged(rules) => rules.pin(place),
-        }
     }
 }
