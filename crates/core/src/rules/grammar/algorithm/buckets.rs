@@ -16,32 +16,24 @@ pub(super) fn token_bucket(fields: &mut Fields<'_>, semantics: Semantics) -> Opt
     type Make = fn(u32, NonZeroU32, Window) -> TokenBucket;
     let refills: [(_, Make); 2] = [("greedy", TokenBucket::greedy), ("intervals", TokenBucket::by_intervals)];
     let refill = fields.take("refill").and_then(|field| choice(&field, "a way to refill", &refills));
-    let DeclaredBucket { requests, window, size, rate } = bucket("size", fields, semantics)?;
-    let algorithm = Algorithm::TokenBucket(refill.unwrap_or(TokenBucket::greedy)(size, rate, window));
-    Some(Counting { requests, window, algorithm })
+    let refill = refill.unwrap_or(TokenBucket::greedy);
+    bucket("size", fields, semantics, |size, rate, window| Algorithm::TokenBucket(refill(size, rate, window)))
 }
 
 pub(super) fn leaky_bucket(fields: &mut Fields<'_>, semantics: Semantics) -> Option<Counting> {
     let queue = queue(fields, None);
-    let DeclaredBucket { requests, window, size, .. } = bucket("burst", fields, semantics)?;
-    Some(Counting { requests, window, algorithm: Algorithm::leaky_bucket(size, requests, window, queue) })
-}
-
-/// A leaky bucket without other keys.
-pub(super) fn leaky(requests: u32, window: Window, size: u32) -> Algorithm {
-    Algorithm::leaky_bucket(size, requests, window, None)
-}
-
-/// The parameters of both buckets: a rate, and a size.
-struct DeclaredBucket {
-    requests: u32,
-    window: Window,
-    size: u32,
-    rate: NonZeroU32,
+    bucket("burst", fields, semantics, |size, rate, window| {
+        Algorithm::leaky_bucket(size, rate.get(), window, queue)
+    })
 }
 
 /// Reads a bucket with the size in key `name`, by default the requests of one unit.
-fn bucket(name: &'static str, fields: &mut Fields<'_>, semantics: Semantics) -> Option<DeclaredBucket> {
+fn bucket(
+    name: &'static str,
+    fields: &mut Fields<'_>,
+    semantics: Semantics,
+    of: impl FnOnce(u32, NonZeroU32, Window) -> Algorithm,
+) -> Option<Counting> {
     let size = fields.take(name).map(|field| (field.whole(), field));
     let (requests, window) = requests_and_window(fields, semantics)?;
     if let (0, Some((Some(1..), field))) = (requests, &size) {
@@ -58,5 +50,5 @@ fn bucket(name: &'static str, fields: &mut Fields<'_>, semantics: Semantics) -> 
     };
     // A bucket without room admits nothing, at whatever rate.
     let rate = NonZeroU32::new(requests).unwrap_or(NonZeroU32::MIN);
-    Some(DeclaredBucket { requests, window, size, rate })
+    Some(Counting { requests, window, algorithm: of(size, rate, window) })
 }

@@ -15,7 +15,7 @@ pub(super) use in_flight::hold;
 pub(super) use windows::{is_from_first_hit, precision};
 
 use crate::{
-    algorithm::{Algorithm, Schedule},
+    algorithm::{Algorithm, Schedule, SlidingLog},
     limit::Window,
     rules::{semantics::Semantics, yaml::Fields},
 };
@@ -33,10 +33,10 @@ type Plain = fn(u32, Window, u32) -> Algorithm;
 /// Algorithms with the same keys: any of them can be the default.
 const PLAIN: [Plain; WITH_WINDOWS] = [
     |limit, window, _| Algorithm::sliding_window(limit, window, 1),
-    windows::log,
+    |limit, window, _| Algorithm::SlidingLog(SlidingLog { limit, window }),
     |limit, window, _| Algorithm::fixed_window(limit, Schedule::Clock(window)),
     |limit, window, size| Algorithm::token_bucket(size, limit, window),
-    buckets::leaky,
+    |limit, window, size| Algorithm::leaky_bucket(size, limit, window, None),
 ];
 
 /// The first [`WITH_WINDOWS`] are in the order of [`PLAIN`].

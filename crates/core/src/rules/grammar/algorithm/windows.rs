@@ -7,7 +7,6 @@ use super::{
 };
 use crate::{
     algorithm::{Algorithm, Schedule, SlidingLog},
-    limit::Window,
     rules::{semantics::Semantics, yaml::Fields},
 };
 
@@ -42,12 +41,7 @@ pub(super) fn sliding_log(fields: &mut Fields<'_>, semantics: Semantics) -> Opti
             "a log of {limit} hits is too large (at most {most}); write `algorithm: sliding_window` and `precision: 60`"
         ));
     }
-    Some(Counting { requests: limit, window, algorithm: log(limit, window, limit) })
-}
-
-/// A log without other keys.
-pub(super) fn log(limit: u32, window: Window, _: u32) -> Algorithm {
-    Algorithm::SlidingLog(SlidingLog { limit, window })
+    Some(Counting { requests: limit, window, algorithm: Algorithm::SlidingLog(SlidingLog { limit, window }) })
 }
 
 pub(super) fn fixed_window(fields: &mut Fields<'_>, semantics: Semantics) -> Option<Counting> {
