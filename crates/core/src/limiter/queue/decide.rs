@@ -168,7 +168,7 @@ pub(in crate::limiter) fn decide<'p>(
     if let Some(queues) = &mut queues {
         deciding.report_behind(queues, place);
         pinned.limiter.leave_lines(queues, place, &mut woken);
-        given_back.into_iter().for_each(|(key, hits)| queues.advance_all(key, hits, &mut woken));
+        given_back.into_iter().for_each(|(key, hits)| queues.advance_from(0, key, hits, &mut woken));
         if queued && code == Code::Ok {
             position = Some(queues.push(now, deciding.queued_hits(), deciding.over()));
         }

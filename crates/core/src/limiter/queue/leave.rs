@@ -40,7 +40,7 @@ impl Limiter {
         for hits in &request.hits {
             let counter = counters.get_mut(hits.key);
             if let Some(left) = give_back(counter, hits, request.arrived, in_force.rules.limits(), now) {
-                queues.advance_behind(&position, hits.key, left, &mut woken);
+                queues.advance_from(position.number + 1, hits.key, left, &mut woken);
             }
         }
         drop((queues, counters));

@@ -211,10 +211,7 @@ impl Queues {
         woken: &mut Vec<Waker>,
     ) -> QueuePoll {
         let request = self.requests.get_mut(&position.number).expect(STILL_QUEUED);
-        match &mut request.waker {
-            Some(former) => former.clone_from(waker),
-            none => *none = Some(waker.clone()),
-        }
+        request.waker.get_or_insert_with(|| waker.clone()).clone_from(waker);
         let (mut release, mut head_at) = (request.arrived, None::<Timestamp>);
         let mut numbers = SmallVec::<[u64; 4]>::new();
         for hits in request.hits.iter().filter(|hits| hits.waits) {
@@ -256,28 +253,13 @@ impl Queues {
             if lines.is_empty() {
                 self.lines.remove(key);
             }
-            wake(&mut self.requests, &numbers, woken);
+            self.wake(&numbers, woken);
         }
         request
     }
 
-    /// Advances all requests that have hits in a counter: `hits` before them were given back.
-    pub(super) fn advance_all(&mut self, key: Key, hits: u64, woken: &mut Vec<Waker>) {
-        self.advance_from(0, key, hits, woken);
-    }
-
-    /// Advances the requests that arrived after this request, because `hits` of it were given back in a counter.
-    pub(super) fn advance_behind(
-        &mut self,
-        position: &QueuePosition,
-        key: Key,
-        hits: u64,
-        woken: &mut Vec<Waker>,
-    ) {
-        self.advance_from(position.number + 1, key, hits, woken);
-    }
-
-    fn advance_from(&mut self, first: u64, key: Key, hits: u64, woken: &mut Vec<Waker>) {
+    /// Advances the requests from the number `first` on that have hits in a counter: `hits` before them were given back.
+    pub(super) fn advance_from(&mut self, first: u64, key: Key, hits: u64, woken: &mut Vec<Waker>) {
         let Some(lines) = self.lines.get_mut(&key).filter(|_| hits > 0) else { return };
         let mut numbers = SmallVec::<[u64; 4]>::new();
         for line in lines {
@@ -298,14 +280,10 @@ impl Queues {
         self.ends.map_or(ends, |of_all| of_all.min(ends))
     }
 
+    /// Collects wakers, because wakers are not to be called under a lock.
     fn wake(&mut self, numbers: &[u64], woken: &mut Vec<Waker>) {
-        wake(&mut self.requests, numbers, woken);
+        woken.extend(numbers.iter().filter_map(|number| self.requests.get_mut(number)?.waker.take()));
     }
-}
-
-/// Collects wakers, because wakers are not to be called under a lock.
-fn wake(requests: &mut HashMap<u64, QueuedRequest, FixedState>, numbers: &[u64], woken: &mut Vec<Waker>) {
-    woken.extend(numbers.iter().filter_map(|number| requests.get_mut(number)?.waker.take()));
 }
 
 /// Why a request exists for a position.

@@ -98,7 +98,7 @@ impl Queues {
             let given = algorithm.used(&state, now).saturating_sub(queued.sum());
             (algorithm.give_back(state, given, now), given)
         });
-        self.advance_all(key, given, woken);
+        self.advance_from(0, key, given, woken);
         true
     }
 

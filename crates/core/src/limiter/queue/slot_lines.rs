@@ -154,10 +154,7 @@ impl SlotLines {
         let Some(request) = self.requests.get_mut(&number) else { return true };
         let is_called = std::mem::take(&mut request.is_called);
         if !is_called {
-            match &mut request.waker {
-                Some(former) => former.clone_from(waker),
-                none => *none = Some(waker.clone()),
-            }
+            request.waker.get_or_insert_with(|| waker.clone()).clone_from(waker);
         }
         is_called
     }
