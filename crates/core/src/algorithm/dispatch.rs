@@ -176,7 +176,7 @@ impl Algorithm {
 
     /// The place of reserved hits from the two numbers of the store.
     pub fn place_from_store(&self, place: u64, part: u64) -> Option<u128> {
-        each!(self, algorithm => algorithm.place_scale())?.from_store(place.into(), part.into())
+        each!(self, algorithm => algorithm.place_scale())?.place_of(place.into(), part.into())
     }
 
     /// The two numbers of the store for the place of reserved hits.

@@ -204,7 +204,7 @@ impl Rate {
 
     pub(super) fn read_level(self, numbers: &mut StoredNumbers<'_>) -> Option<State> {
         let (dry, part) = (numbers.double()?, numbers.double()?);
-        self.scale().from_store(dry.into(), part.into()).map(dry_state)
+        self.scale().place_of(dry.into(), part.into()).map(dry_state)
     }
 
     pub(super) fn write_level(self, state: &State, out: &mut StoredBytes) -> Option<()> {

@@ -58,7 +58,7 @@ impl PlaceScale {
     }
 
     /// The place from the two numbers of the store.
-    pub(super) fn from_store(self, whole: u128, parts: u128) -> Option<u128> {
+    pub(super) fn place_of(self, whole: u128, parts: u128) -> Option<u128> {
         let parts = whole * u128::from(self.parts) + parts;
         (parts * u128::from(self.part)).checked_sub(self.ahead.into())
     }

@@ -10,7 +10,7 @@ fn key(number: u64) -> Key {
 
 /// A counter with this number, of an odd number if it does not expire.
 fn counter(number: u64) -> Counter {
-    let expires = Timestamp::from_millis(if number % 2 == 0 { 10_000 } else { 4_000_000_000_000 });
+    let expires = Timestamp::from_millis(if number.is_multiple_of(2) { 10_000 } else { 4_000_000_000_000 });
     Counter::new(State::Words([number, 0]), LimitId(0), expires)
 }
 
