@@ -1,8 +1,8 @@
 //! Fields of CSV records.
 
 use super::{
-    element::{Texts, element, places},
-    mapping::Mapping,
+    element::{element, places},
+    mapping::{Mapping, Texts},
     missing::UnknownField,
 };
 use crate::LineError;

@@ -3,9 +3,6 @@
 use super::{mapping::Mapping, missing::UnknownField};
 use std::borrow::Cow;
 
-/// The texts of a line by field of the mapping; none of a field that is absent, empty or `-`.
-pub(super) type Texts<'l> = Vec<Option<Cow<'l, str>>>;
-
 /// The text of a field, none if the field is absent. Servers write a hyphen or nothing then.
 pub(super) fn present(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
     (!matches!(&*text, "" | "-")).then_some(text)

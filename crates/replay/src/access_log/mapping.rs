@@ -2,6 +2,7 @@
 
 use super::address::{address, network};
 use smol_str::SmolStr;
+use std::borrow::Cow;
 
 /// How requests are made from the fields of a log.
 #[derive(Clone, PartialEq, Debug)]
@@ -19,6 +20,9 @@ pub struct Mapping {
     /// Entries of each descriptor.
     pub(super) descriptors: Vec<Vec<MappedEntry>>,
 }
+
+/// The texts of a line by field of the mapping; none of a field that is absent, empty or `-`.
+pub(super) type Texts<'l> = Vec<Option<Cow<'l, str>>>;
 
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct MappedEntry {

@@ -1,6 +1,6 @@
 //! Fields of a mapping that lines do not have, and the names of the fields that they do have.
 
-use super::{element::Texts, mapping::Mapping};
+use super::mapping::{Mapping, Texts};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use tidegate_core::rules::nearest_name;

@@ -24,9 +24,8 @@ pub(crate) use time::FORMS as TIME_FORMS;
 
 use super::{Event, EventDescriptor, LineContent, LineError, Step, line::ANY_SIZE};
 use csv::CsvFields;
-use element::Texts;
 use json::JsonPath;
-use mapping::{MappedEntry, MappedValue};
+use mapping::{MappedEntry, MappedValue, Texts};
 use serde_json::Value;
 use smol_str::SmolStr;
 use std::{num::NonZeroU64, sync::Arc};

@@ -10,8 +10,8 @@ mod notation;
 pub use notation::{FormatError, Notation};
 
 use super::{
-    element::{Texts, element, places},
-    mapping::Mapping,
+    element::{element, places},
+    mapping::{Mapping, Texts},
     missing::UnknownField,
 };
 use crate::LineError;
