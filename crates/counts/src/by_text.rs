@@ -10,7 +10,7 @@ use std::{
 /// counted apart is bounded; further texts share a count.
 pub struct CountsByText<C> {
     texts_max: usize,
-    /// The texts that are counted apart. Locked when a thread counts a text first.
+    /// The texts that are counted apart. Locked when a thread counts a text first, and for each text beyond the bound.
     apart: RwLock<HashSet<Box<str>>>,
     threads: PerThread<Mutex<TextMap<C>>>,
 }

@@ -2,7 +2,8 @@
 //! descriptors whose entry for the day of their windows is not a day.
 //!
 //! Invariants: values are never kept; at most [`KEY_PATHS_MAX`] paths are counted apart, and the others share one count; all other
-//! decisions skip this code. A count takes a lock for which only readers contend, and allocates at the first occurrence of a path.
+//! decisions skip this code. A count takes a lock for which only readers contend. The first count of a path in a thread, and each count of
+//! a path beyond the bound, also allocates and takes a lock that threads share.
 
 use std::{
     collections::BTreeMap,
