@@ -47,3 +47,46 @@ impl Family {
         Some(Self { name, help, kind })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs, path::Path};
+
+    /// Prefixes of the names that pages write.
+    const PREFIXES: [&str; 4] = ["tidegate_", "ratelimit_service_", "ratelimit_service_rate_limit_", ""];
+
+    /// The code of this folder, without tests.
+    fn code() -> String {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/telemetry/metrics");
+        let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let sources = files.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+        sources
+            .map(|path| fs::read_to_string(path).unwrap().split("#[cfg(test)]").next().unwrap().to_owned())
+            .collect()
+    }
+
+    /// A page whose family has no line could not be written.
+    #[test]
+    fn families_that_pages_write_are_those_of_the_list() {
+        let code = code();
+        let calls = [".value(", ".counts(", ".counts_by(", ".family(", ".samples("];
+        let literals = calls.iter().flat_map(|call| code.split(call).skip(1)).filter_map(|rest| {
+            let (name, _) = rest.trim_start().strip_prefix('"')?.split_once('"')?;
+            Some(name)
+        });
+        let mut written = 0;
+        for name in literals {
+            let is_listed = PREFIXES.iter().any(|prefix| FAMILIES.contains_key(&*format!("{prefix}{name}")));
+            assert!(is_listed, "{name} is not in families.txt");
+            written += 1;
+        }
+        assert!(written > 80, "only {written} names were found");
+        for name in FAMILIES.keys() {
+            let is_written = PREFIXES.iter().any(|prefix| {
+                name.strip_prefix(prefix).is_some_and(|name| code.contains(&format!("\"{name}\"")))
+            });
+            assert!(is_written, "no page writes {name} of families.txt");
+        }
+    }
+}
