@@ -126,7 +126,7 @@ impl ConditionalLimits {
             // An entry may be repeated.
             candidates.dedup();
         }
-        for candidate in candidates {
+        for &candidate in &candidates {
             let limit = &self.limits[candidate as usize];
             if let Some(values) = limit.values(&descriptors) {
                 apply(limit, &values);
