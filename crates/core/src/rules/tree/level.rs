@@ -236,6 +236,9 @@ impl MixedLevel {
 
     /// The first node with a wildcard key that matches the entry, of those whose place is before `before`.
     fn by_key(&self, entry: &Entry<'_>, before: u32) -> Option<&KeyWildcard> {
+        if self.wildcards.is_empty() {
+            return None;
+        }
         let mut matching_values = None;
         let mut matches = |index: u32, wildcard: &KeyWildcard| match &wildcard.value {
             DeclaredValue::Wildcard { .. } => matching_values
