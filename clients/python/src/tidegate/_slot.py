@@ -111,8 +111,8 @@ class Slot(_Held):
     def renew(self) -> bool:
         """Hold the slots and estimates for `max_hold` of their rules from now on; return whether all are held still.
 
-        If not, the request must not go on. Without an answer the policy of the client decides. Nothing is taken. Call it
-        each third of `max_hold`, so that a failed renewal can be repeated.
+        If not, the request must not go on. Without an answer the policy of the client decides. Nothing is taken. Call
+        it each third of `max_hold`, so that a failed renewal can be repeated.
         """
         renewed = self._begin_renew()
         return renewed if isinstance(renewed, bool) else self._send(*renewed).allowed
@@ -162,8 +162,8 @@ class AioSlot(_Held):
     async def renew(self) -> bool:
         """Hold the slots and estimates for `max_hold` of their rules from now on; return whether all are held still.
 
-        If not, the request must not go on. Without an answer the policy of the client decides. Nothing is taken. Call it
-        each third of `max_hold`, so that a failed renewal can be repeated.
+        If not, the request must not go on. Without an answer the policy of the client decides. Nothing is taken. Call
+        it each third of `max_hold`, so that a failed renewal can be repeated.
         """
         renewed = self._begin_renew()
         return renewed if isinstance(renewed, bool) else (await self._send(*renewed)).allowed

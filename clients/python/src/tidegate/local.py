@@ -102,7 +102,7 @@ class LocalLimits:
         counters_max: int = 100_000,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Create the limits; `clock` is Unix nanoseconds. Beyond the maximum the least recently used counter is dropped."""
+        """Create the limits; `clock` is Unix nanoseconds. Beyond the maximum, the least recently used counter goes."""
         self._limits = tuple(limits)
         self._max = counters_max
         self._clock = clock
