@@ -129,7 +129,7 @@ func dead(t *testing.T, kind, address string) {
 	if err := syscall.Listen(socket, backlog); err != nil {
 		t.Fatal(err)
 	}
-	// Connections that nobody accepts fill the queue.
+	// Fill the queue with connections that are never accepted.
 	for kind == "swallows" {
 		connection, err := net.DialTimeout("tcp", address, 300*time.Millisecond)
 		if err != nil {

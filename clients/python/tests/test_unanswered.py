@@ -135,7 +135,7 @@ def dead(kind: str, host: str, port: int) -> Iterator[None]:
             listener.bind((host, port))
             listener.listen(0 if kind == "swallows" else 128)
         while kind == "swallows":
-            # Connections that nobody accepts fill the queue.
+            # Fill the queue with connections that are never accepted.
             filling = stack.enter_context(socket.socket())
             filling.settimeout(0.3)
             try:

@@ -12,7 +12,7 @@ const RULES_LISTED: usize = 5;
 pub struct Unreached {
     /// Warnings for people, domains first.
     pub warnings: Vec<String>,
-    /// Whether the rules have limits of which none applied to a request.
+    /// Whether the rules have limits, and no limit applied to a request.
     pub is_all: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Admitted requests whose clients reset their calls. Nobody will report their end, so they end then.
+//! Admitted requests whose clients reset their calls. Their end will never be reported, so they end at the reset.
 
 use super::{Cancellation, DecisionReader, RateLimitService};
 use std::sync::Arc;

@@ -62,7 +62,7 @@ async fn pieces_of(
     let writing = tokio::task::spawn_blocking(move || {
         let mut pieces = Vec::new();
         let is_wanted = || if is_client.strong_count() == 0 { Err(fmt::Error) } else { Ok(()) };
-        // After an error the text is partial, and nobody receives it.
+        // After an error, the text is partial and no client receives it.
         let _ = is_wanted().and_then(|()| {
             write(&mut |piece| {
                 pieces.push(Bytes::from(piece));

@@ -25,7 +25,7 @@ pub(super) struct ControlFlags {
 }
 
 impl ControlFlags {
-    /// Refuses a control API that nobody can call, and leases that nobody can hold. Roles belong to tokens and names in client
+    /// Refuses a control API without possible callers, and leases without possible holders. Roles belong to tokens and names in client
     /// certificates, both in the token file, and to users at Unix sockets.
     pub(super) fn require_callers(
         &self,
@@ -39,10 +39,10 @@ impl ControlFlags {
         let missing = match (self.control, self.leases) {
             _ if has_tokens || has_users(grpc) => return Ok(()),
             (Some(_), _) if !has_users(http) => {
-                "--control: nobody could call it; give callers roles with --http-token-file (docs/control.md)"
+                "--control: no caller has a role; give callers roles with --http-token-file (docs/control.md)"
             }
             (_, Some(_)) => {
-                "--leases: nobody could hold one; give holders the role lease with --http-token-file (docs/leases.md)"
+                "--leases: no holder has a role; give holders the role lease with --http-token-file (docs/leases.md)"
             }
             _ => return Ok(()),
         };

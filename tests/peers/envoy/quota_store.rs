@@ -33,7 +33,7 @@ const ENDED: f64 = 20.0;
 /// The longest life of a server's part, in seconds, and then the time for learning its clients' demand.
 const PART: f64 = 20.0;
 
-/// The burst, of which each Envoy has a part: on a loaded machine it does not send evenly.
+/// The burst, divided among the Envoys. On a loaded machine, requests are not sent evenly.
 const BURST: f64 = 300.0;
 
 const RULES: &str = "

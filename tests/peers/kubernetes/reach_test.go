@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// An Envoy that may not connect admits every request by default, and nobody notices.
+// An Envoy that may not connect admits every request by default, without a sign.
 func TestEveryPodOfTheClusterMayAskForDecisions(t *testing.T) {
 	for name, manifest := range map[string]string{
 		"edge-tidegate": render(t, map[string]any{}),

@@ -123,7 +123,7 @@ impl World {
     }
 }
 
-/// Rules of which one is of this kind; if `reserves`, it has an estimate.
+/// Rules that include a rule of this kind, with an estimate if `reserves`.
 fn random_rules(random: &mut Random, kind: usize, reserves: bool) -> (String, u64) {
     let (keys, window) = limit(random, kind);
     let lost_end = if random.one_in(2) { "keep" } else { "return" };

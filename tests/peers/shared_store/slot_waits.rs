@@ -73,7 +73,7 @@ async fn a_call_waits_for_a_slot_that_any_server_releases() {
         waiting(&world, 1, 0).await;
         assert_eq!(free(&mut first, "one").await, 0);
     }
-    // Nobody releases a slot that ends by itself.
+    // This slot ends by itself, without a release.
     take(&mut first, &["ends"]).await.expect("it is free");
     take(&mut second, &["ends"]).await.expect("the first has ended");
 }

@@ -97,7 +97,7 @@ async fn dead(kind: &str, address: &str) -> Vec<Box<dyn std::any::Any + Send>> {
         let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
         socket.bind(address.parse().expect("an address")).expect("a port");
         kept.push(Box::new(socket.listen(1).expect("it listens")));
-        // Connections that nobody accepts fill the queue.
+        // Fill the queue with connections that are never accepted.
         while let Ok(Ok(stream)) =
             tokio::time::timeout(Duration::from_millis(300), TcpStream::connect(address)).await
         {

@@ -61,7 +61,7 @@ impl SlotSource {
         }
     }
 
-    /// A unique id that nobody can guess; never 0. Two processes with the same secret have different times.
+    /// An unguessable unique id; never 0. Two processes with the same secret have different times.
     pub(super) fn next_id(&self, now: Timestamp) -> u64 {
         let mut id = self.ids;
         id.number(now.as_nanos());

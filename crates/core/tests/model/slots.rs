@@ -130,7 +130,7 @@ impl TicketOrWait for QueueDecision<'_> {
     fn ticket(self) -> Result<String, SlotWait> {
         match self {
             QueueDecision::Decided(decision) => {
-                Ok(decision.slot.expect("whoever has time to wait is admitted").ticket.into())
+                Ok(decision.slot.expect("a request with time to wait is admitted").ticket.into())
             }
             QueueDecision::Waits(wait) => Err(wait),
             QueueDecision::Queued(_) => unreachable!("no rule is of a bucket"),

@@ -116,7 +116,7 @@ impl World {
         while let Some(from) = next {
             // The lock is released before the copies are written.
             next = self.store().lock(shard).copy_pages(from, Wanted::Changed, &mut copies);
-            let mut kept = self.kept.lock().expect("nobody panics with it");
+            let mut kept = self.kept.lock().expect("no thread panics with it");
             for (keys, counters) in copies.iter() {
                 kept.retain(|&key, _| Store::shard_of(key) != shard || !keys.contain(key));
                 kept.extend(counters.iter().map(|(key, counter)| (*key, counter.state().into_owned())));
@@ -152,7 +152,7 @@ impl World {
     }
 
     pub fn kept(&self) -> BTreeMap<Key, State> {
-        self.kept.lock().expect("nobody panics with it").clone()
+        self.kept.lock().expect("no thread panics with it").clone()
     }
 
     /// The shards of [`VALUES`], in their order: the others stay empty, and locking them would only hide the schedules

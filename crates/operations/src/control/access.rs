@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(admit(None, &stranger, Role::Read), Err(Denied::Unauthenticated));
         assert_eq!(admit(None, "127.0.0.1", Role::Read), Err(Denied::Unauthenticated));
         let wrong = access.admit(Credential::Wrong, &own, Role::Read, NOW);
-        assert_eq!(wrong, Err(Denied::Unauthenticated), "a wrong token has no role, whoever sends it");
+        assert_eq!(wrong, Err(Denied::Unauthenticated), "a wrong token has no role, from any user");
     }
 
     /// In a user namespace whose server had the user 65534, all users of the machine were operators.

@@ -25,7 +25,7 @@ impl Ceiling {
     /// All of a limit.
     pub const ALL: Self = Self::of_both(Percent::ALL);
 
-    /// The ceiling of rules of which no more is demanded.
+    /// The ceiling of rules without greater demand.
     pub const MIN: Self = Self::of_both(percent(50));
 
     /// The same part of both.

@@ -82,7 +82,7 @@ impl Bucket {
             clients,
             has_former,
             tokens_of_new: u32::try_from(free_tokens / new.max(1)).unwrap_or(u32::MAX),
-            // Clients keep rates that nobody demands, except for a part that is kept free for new clients.
+            // Clients keep rates beyond all demand, except for a part that stays free for new clients.
             is_short: growth > free
                 || free < level.unclaimed / 4
                 || in_force + level.direct(direct) > divisible,

@@ -34,8 +34,8 @@ const IN_FLIGHT_MAX: usize = 4;
 /// Time limit for a connection if that of decisions is shorter. Calls do not wait that long for the connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Responses are read for this time after the deadline of decisions. Hits that such a response reports as charged are taken back if nobody
-/// was admitted for them.
+/// Responses are read for this time after the deadline of decisions. A late response may report charged hits. They are taken back if the
+/// request was not admitted.
 const LATE: Duration = Duration::from_secs(10);
 
 /// A call fails after this many redirections: hash slots move rarely, and the deadline is short.

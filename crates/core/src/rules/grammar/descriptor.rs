@@ -181,7 +181,9 @@ fn is_quota(fields: &mut Fields<'_>, rates: &Rates<'_>) -> bool {
         );
     }
     if rates.limits.iter().any(|limit| limit.ban.is_some()) {
-        field.reject("another quota may admit what this one denies, which bans nobody; remove this or `ban`");
+        field.reject(
+            "another quota may admit what this quota denies, and then there is no ban; remove this or `ban`",
+        );
     }
     true
 }

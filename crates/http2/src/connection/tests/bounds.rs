@@ -21,7 +21,7 @@ fn unread_bodies_are_bounded_by_the_windows() {
     client.receives();
     let stream = client.opens("/other", 0);
     client.sends_frame(frame::DATA, 0, stream, &[0; 100]);
-    assert_eq!(client.receives(), [], "nobody has read it");
+    assert_eq!(client.receives(), [], "the service has read nothing");
     client.sends_frame(frame::DATA, 0, stream, &[0; 1]);
     assert_eq!(client.receives(), [Reset(stream, ErrorCode::FlowControl as u32)]);
 }

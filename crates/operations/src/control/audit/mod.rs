@@ -1,8 +1,8 @@
 //! The audit log: one JSON line for each change, and for each attempt that was denied.
 //!
 //! Lines are only appended. Each has the number after that of the line before, and a hash of itself and of that line's hash. A line that is
-//! changed, removed or inserted breaks the chain, which `verify` reports. The hashes have no secret: whoever can write the file can
-//! recompute the chain, and lines cut off at the end are not detected. The number and the hash of a line, kept elsewhere, reveal both.
+//! changed, removed or inserted breaks the chain, which `verify` reports. The hashes have no secret: a user with write permission can
+//! recompute the chain. Lines cut off at the end are not detected. The number and the hash of a line, kept elsewhere, reveal both.
 //!
 //! A change has two lines: its intent, which is durable before anything changes, and its outcome, with the number of the intent.
 

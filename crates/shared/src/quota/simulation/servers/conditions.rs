@@ -55,7 +55,7 @@ pub(super) struct StoreConditions {
     pub(super) hop_gap: u64,
     pub(super) away_gap: u64,
     pub(super) empty_gap: u64,
-    /// Number of calls of the store of which one is lost, one loses its response, and one is received again later.
+    /// In this number of calls to the store, one is lost, one loses its response, and one is received again later.
     pub(super) lost_calls: u64,
     pub(super) fault: Option<StoreFault>,
 }

@@ -183,7 +183,7 @@ public final class Tidegate implements AutoCloseable {
                           }
                           Slot slot = slot(decision, descriptors, options);
                           if (!result.complete(slot)) {
-                            // Cancelled by now: nobody holds it.
+                            // The caller has cancelled: release the slot.
                             slot.releaseAsync();
                           }
                         }));

@@ -189,7 +189,7 @@ class UnansweredTest {
     }
     ServerSocket listener = servers.closing(new ServerSocket());
     listener.bind(address, kind.equals("swallows") ? 1 : 128);
-    // Connections that nobody accepts fill the queue.
+    // Fill the queue with connections that are never accepted.
     while (kind.equals("swallows")) {
       Socket filling = servers.closing(new Socket());
       try {
