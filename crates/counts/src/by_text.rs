@@ -72,7 +72,7 @@ impl<C> CountsByText<C> {
 impl<C> ThreadCounts<'_, C> {
     /// Adds to the counts of the text that `write` appends to an empty string. Beyond the bound, and if the text is empty, adds to those
     /// of the text that `write` appends if it is passed true. `make` returns empty counts, and is passed the same. Allocates only for a
-    /// new text and beyond the bound.
+    /// new text.
     pub fn add(
         &mut self,
         write: impl Fn(&mut String, bool),
@@ -90,7 +90,10 @@ impl<C> ThreadCounts<'_, C> {
             text.clear();
             write(text, true);
         }
-        add(by_text.entry(text.as_str().into()).or_insert_with(|| make(is_other)));
+        match by_text.get_mut(text.as_str()) {
+            Some(counts) => add(counts),
+            None => add(by_text.entry(text.as_str().into()).or_insert_with(|| make(is_other))),
+        }
     }
 }
 
