@@ -184,18 +184,74 @@ pub(super) fn token(server: &Server) -> Result<Option<String>, String> {
 }
 
 #[cfg(test)]
+#[path = "../../../../tests/it/support/certificates.rs"]
+#[allow(dead_code, reason = "tests/it uses the rest")]
+mod certificates;
+
+#[cfg(test)]
 mod tests {
     use super::*;
+    use certificates::Authority;
+    use rustls::{
+        ServerConfig,
+        crypto::ring::default_provider,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    };
+    use tidegate_transport::TlsClient;
     use tokio::{net::TcpListener, runtime, task::LocalSet};
+    use tokio_rustls::TlsAcceptor;
+
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
 
     /// Accepts connections and sends SETTINGS on each.
     async fn respond(listener: TcpListener) {
         let mut streams = Vec::new();
         while let Ok((mut stream, _)) = listener.accept().await {
             // An error is a connection that was closed.
-            let _ = stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await;
+            let _ = stream.write_all(&SETTINGS).await;
             streams.push(stream);
         }
+    }
+
+    async fn respond_with_tls(listener: TcpListener, acceptor: TlsAcceptor) {
+        let mut streams = Vec::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            // Clients that refuse the certificate end the handshake.
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let _ = stream.write_all(&SETTINGS).await;
+            streams.push(stream);
+        }
+    }
+
+    #[test]
+    fn a_server_needs_a_certificate_of_the_authority_for_its_name() {
+        let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new("tests"));
+        let pair = authority.issue(&["127.0.0.1", "limits.example"]);
+        let chain = vec![CertificateDer::from_pem_slice(pair.cert.as_bytes()).unwrap()];
+        let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()));
+        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let acceptor = TlsAcceptor::from(Arc::new(config.with_single_cert(chain, key).unwrap()));
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        LocalSet::new().block_on(&runtime, async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let _serving = tokio::spawn(respond_with_tls(listener, acceptor));
+            let dial = async |authority: &Authority, name: Option<&str>| {
+                let ca = certificates::replace(&folder.path().join("ca.crt"), &authority.pem);
+                let server_name = name.map(str::to_owned);
+                let tls = TlsClient { ca: Some(ca), cert_and_key: None, server_name, insecure: false };
+                let hosts = vec![HostPort { host: address.ip().to_string(), port: address.port() }];
+                let server = Server { address: Address::Tcp(hosts), tls: Some(tls), token_file: None };
+                Dialer::new(&server).dial().await.map(|connected| connected.address)
+            };
+            assert_eq!(dial(&authority, None).await, Ok(Some(address)));
+            assert_eq!(dial(&authority, Some("limits.example")).await, Ok(Some(address)));
+            let wrong_name = dial(&authority, Some("other.example")).await.unwrap_err();
+            assert!(wrong_name.contains("certificate not valid for name"), "{wrong_name}");
+            let wrong_authority = dial(&Authority::new("another"), None).await.unwrap_err();
+            assert!(wrong_authority.contains("UnknownIssuer"), "{wrong_authority}");
+        });
     }
 
     /// The system accepts its connections, as it does for a process that is stopped.
