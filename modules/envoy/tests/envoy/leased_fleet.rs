@@ -7,10 +7,7 @@ use crate::{
 };
 use serde_json::{Value as Json, json};
 use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::Duration,
 };
@@ -106,11 +103,7 @@ fn admitted(application: &Application, run: &str) -> [usize; ALGORITHMS.len()] {
     ALGORITHMS.map(|(name, _)| application.count(&format!("/{name}-{run}")))
 }
 
-/// Ten Envoys leave no time for ten others.
-static ALONE: Mutex<()> = Mutex::new(());
-
 pub fn fleet(binary: &Binary) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let descriptors: Vec<Json> = ["calm", "killed", "lost"]
         .iter()

@@ -24,10 +24,20 @@ mod updates;
 
 use libtest_mimic::{Arguments, Trial};
 use process::Binary;
-use std::{env, process::ExitCode};
+use std::{
+    env,
+    process::ExitCode,
+    sync::{PoisonError, RwLock},
+};
 
 /// A test, which is run with each Envoy.
 type Test = fn(&Binary);
+
+/// Tests that apply as much load as the machine takes: each runs while no other test does.
+const LOADS: &[(&str, Test)] = &[
+    ("leased_fleet::ten_envoys_admit_the_limits_of_every_algorithm", leased_fleet::fleet),
+    ("leased::four_envoys_admit_the_limit_together", leased::shared),
+];
 
 const TESTS: &[(&str, Test)] = &[
     ("differential::decisions_are_those_of_the_ratelimit_filter", differential::decisions),
@@ -49,16 +59,18 @@ const TESTS: &[(&str, Test)] = &[
     ("leased::a_server_that_does_not_respond_is_left_for_another", leased::hung),
     ("leased_rules::a_budget_of_costs_known_at_the_end_is_that_of_the_server", leased_rules::reserved),
     ("leased_rules::rules_that_are_not_leased_are_decided_by_the_server", leased_rules::others),
-    ("leased::four_envoys_admit_the_limit_together", leased::shared),
-    ("leased_fleet::ten_envoys_admit_the_limits_of_every_algorithm", leased_fleet::fleet),
 ];
+
+/// Written to by a test of `LOADS`, read by the others.
+static MACHINE: RwLock<()> = RwLock::new(());
 
 fn main() -> ExitCode {
     let binaries = Binary::all();
     let required = env::var("TIDEGATE_REQUIRE").unwrap_or_default();
     let is_required = required.split(',').any(|one| one.trim() == "envoy");
     let mut trials = Vec::new();
-    for (name, test) in TESTS {
+    let loads = LOADS.iter().map(|test| (test, true));
+    for ((name, test), is_load) in loads.chain(TESTS.iter().map(|test| (test, false))) {
         if binaries.is_empty() {
             let fail = || Err("TIDEGATE_REQUIRE names envoy, which is not installed".into());
             trials.push(Trial::test(*name, fail).with_kind("needs envoy").with_ignored_flag(!is_required));
@@ -66,6 +78,8 @@ fn main() -> ExitCode {
         for binary in &binaries {
             let (binary, test) = (binary.clone(), *test);
             let run = move || {
+                let _alone = is_load.then(|| MACHINE.write().unwrap_or_else(PoisonError::into_inner));
+                let _beside = (!is_load).then(|| MACHINE.read().unwrap_or_else(PoisonError::into_inner));
                 test(&binary);
                 Ok(())
             };
