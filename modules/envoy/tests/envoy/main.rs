@@ -30,10 +30,10 @@ use std::{
     sync::{PoisonError, RwLock},
 };
 
-/// A test, which is run with each Envoy.
+/// A test with an Envoy.
 type Test = fn(&Binary);
 
-/// Tests that apply as much load as the machine takes: each runs while no other test does.
+/// Tests that apply as much load as the machine takes: each runs while no other test does, with the first Envoy only.
 const LOADS: &[(&str, Test)] = &[
     ("leased_fleet::ten_envoys_admit_the_limits_of_every_algorithm", leased_fleet::fleet),
     ("leased::four_envoys_admit_the_limit_together", leased::shared),
@@ -75,21 +75,16 @@ fn main() -> ExitCode {
             let fail = || Err("TIDEGATE_REQUIRE names envoy, which is not installed".into());
             trials.push(Trial::test(*name, fail).with_kind("needs envoy").with_ignored_flag(!is_required));
         }
-        for binary in &binaries {
-            let (binary, test) = (binary.clone(), *test);
+        for binary in binaries.iter().take(if is_load { 1 } else { binaries.len() }) {
+            let (version, binary, test) = (binary.version.clone(), binary.clone(), *test);
             let run = move || {
                 let _alone = is_load.then(|| MACHINE.write().unwrap_or_else(PoisonError::into_inner));
                 let _beside = (!is_load).then(|| MACHINE.read().unwrap_or_else(PoisonError::into_inner));
                 test(&binary);
                 Ok(())
             };
-            trials.push(Trial::test(*name, run).with_kind(trials_kind(&binaries, trials.len())));
+            trials.push(Trial::test(*name, run).with_kind(version));
         }
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
-}
-
-/// The version of the Envoy that a trial uses.
-fn trials_kind(binaries: &[Binary], trial: usize) -> String {
-    binaries[trial % binaries.len()].version.clone()
 }
