@@ -365,14 +365,19 @@ impl Exchanges {
         self.in_flight.values().all(|call| now.nanos_since(call.sent) < OVERDUE_NANOS)
     }
 
-    /// The time of the next step, unless something arrives before.
+    /// The time of the next step on a connection with room for calls, unless something arrives before.
     pub(super) fn next_step(&self, now: Monotonic) -> Monotonic {
+        let earliest = self.last_look.plus_nanos(LOOK_NANOS_MIN);
+        let look = self.counters.next_look(earliest, now.plus_nanos(LOOK_NANOS_MAX));
+        self.next_deadline(now).min(look)
+    }
+
+    /// The time at which a request stops waiting, at most [`LOOK_NANOS_MAX`] from now. While no call can be sent, nothing else is due.
+    pub(super) fn next_deadline(&self, now: Monotonic) -> Monotonic {
         let waiting = self.in_flight.values().flat_map(|call| &call.questions).chain(&self.questions);
         let calls =
             waiting.filter(|question| matches!(&question.purpose, Purpose::Call(call) if call.is_waiting()));
-        let earliest = self.last_look.plus_nanos(LOOK_NANOS_MIN);
-        let look = self.counters.next_look(earliest, now.plus_nanos(LOOK_NANOS_MAX));
-        calls.map(|question| question.deadline).fold(look, Ord::min)
+        calls.map(|question| question.deadline).fold(now.plus_nanos(LOOK_NANOS_MAX), Ord::min)
     }
 
     /// Notes the rules at the server; other rules than before drop everything known.

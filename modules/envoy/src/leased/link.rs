@@ -1,7 +1,8 @@
 //! The thread, and the connection to the server: HTTP/2 by the client half of `tidegate-http2`.
 //!
 //! After a failed connection another is made, to another address if there is one, after a pause that doubles up to a second. Meanwhile
-//! requests do not wait, and credits in hand are spent until they expire.
+//! requests do not wait, and credits in hand are spent until they expire. A connection that the server closes in order is followed by
+//! another at once, unless it lasted for less than a second: then after the same pauses, while requests wait.
 
 use super::{
     dial::{Connected, Dialer},
@@ -98,10 +99,23 @@ impl<'s> Link<'s> {
                 Ok(connected) => {
                     let address = connected.address;
                     self.shared.count(Counted::Connection(ConnectionEvent::Connected));
-                    let end = self.serve(connected, &mut pause).await;
+                    let begun = now();
+                    let end = self.serve(connected).await;
+                    let is_brief = now().nanos_since(begun) < PAUSE_MAX.as_nanos() as u64;
+                    if !is_brief {
+                        pause = PAUSE_MIN;
+                    }
                     let (event, why) = match end {
                         End::Stopped => return,
-                        End::Closed => continue,
+                        End::Closed => {
+                            // A server that closes each connection at once is not asked in a loop.
+                            if is_brief {
+                                address.into_iter().for_each(|address| dialer.suspect(address));
+                                self.wait(sleep(pause)).await;
+                                pause = (pause * 2).min(PAUSE_MAX);
+                            }
+                            continue;
+                        }
                         End::Unresponsive => (ConnectionEvent::Unresponsive, UNRESPONSIVE.to_owned()),
                         End::Failed(why) => (ConnectionEvent::Lost, why),
                     };
@@ -165,44 +179,49 @@ impl<'s> Link<'s> {
 
     /// Connects. Requests wait meanwhile, unless the server was away before.
     async fn connect(&mut self, dialer: &mut Dialer) -> Result<Connected, String> {
-        let mut connecting = pin!(dialer.dial());
-        loop {
+        self.wait(dialer.dial()).await.unwrap_or_else(|| Err("stopped".to_owned()))
+    }
+
+    /// Waits for a future, while requests wait for a response up to their deadlines. None if the process has no use for it any more.
+    async fn wait<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
+        let mut future = pin!(future);
+        while !self.is_stopped() {
+            let deadline = self.exchanges.next_deadline(now());
             tokio::select! {
-                connected = &mut connecting => return connected,
-                () = self.step(None) => {
-                    if self.is_stopped() {
-                        return Err("stopped".to_owned());
-                    }
+                result = &mut future => return Some(result),
+                () = self.step(deadline) => {
                     self.take_questions();
                     self.exchanges.expire(now());
                 }
             }
         }
+        None
     }
 
-    /// Waits until the next step, at most until `latest`.
-    async fn step(&self, latest: Option<Monotonic>) {
-        let now = now();
-        let step = self.exchanges.next_step(now);
-        let step = latest.map_or(step, |latest| latest.min(step));
-        let nanos = step.nanos_since(now);
+    /// Waits until a time, or until there is something to send.
+    async fn step(&self, until: Monotonic) {
         // The error means that the time is over.
-        let _ = timeout(Duration::from_nanos(nanos), self.shared.wake.notified()).await;
+        let _ = timeout(Duration::from_nanos(until.nanos_since(now())), self.shared.wake.notified()).await;
     }
 
     /// Serves calls on a connection until it ends.
-    async fn serve(&mut self, connected: Connected, pause: &mut Duration) -> End {
+    async fn serve(&mut self, connected: Connected) -> End {
         let Connected { stream, mut connection, address } = connected;
         let (mut reader, mut writer) = tokio::io::split(stream);
         let (mut buffer, mut finished) = (vec![0; 16 << 10], Vec::new());
-        let mut is_flushed = true;
+        let (mut is_flushed, mut has_room) = (true, true);
         loop {
             let has_unwritten = !connection.unwritten().is_empty();
+            let next = match has_room {
+                true => self.exchanges.next_step(now()),
+                false => self.exchanges.next_deadline(now()),
+            };
+            let next = self.shared.renewals.next_due().map_or(next, |due| due.min(next));
             let event = tokio::select! {
                 biased;
                 read = reader.read(&mut buffer) => Event::Read(read),
                 wrote = write_some(&mut writer, connection.unwritten()), if has_unwritten || !is_flushed => Event::Wrote(wrote),
-                () = self.step(self.shared.renewals.next_due()) => Event::Step,
+                () = self.step(next) => Event::Step,
             };
             match event {
                 Event::Read(Ok(0)) if connection.is_used_up() && connection.in_flight() == 0 => {
@@ -224,8 +243,12 @@ impl<'s> Link<'s> {
                 Event::Step => {}
             }
             for Finished { token, end } in finished.drain(..) {
+                let is_response = !matches!(end, StreamEnd::Unprocessed);
                 if let Err(why) = self.finish(token, end) {
                     return End::Failed(why);
+                }
+                if !is_response {
+                    continue;
                 }
                 if self.shared.is_away.swap(false, Ordering::Relaxed) {
                     let server = &self.shared.server.address;
@@ -233,7 +256,6 @@ impl<'s> Link<'s> {
                         format!("tidegate: connected to the server at {server}{}", shown(address, " (", ")"));
                     log(LogLevel::Info, &line);
                 }
-                *pause = PAUSE_MIN;
                 self.log_shared_store();
             }
             if self.is_stopped() {
@@ -248,9 +270,10 @@ impl<'s> Link<'s> {
             if connection.is_used_up() && connection.in_flight() == 0 {
                 return End::Closed;
             }
-            if let Err(why) = self.send(&mut connection) {
-                return End::Failed(why);
-            }
+            has_room = match self.send(&mut connection) {
+                Ok(has_room) => has_room,
+                Err(why) => return End::Failed(why),
+            };
         }
     }
 
@@ -266,14 +289,16 @@ impl<'s> Link<'s> {
         }
     }
 
-    /// Starts the calls that are due, while there is room.
-    fn send(&mut self, connection: &mut Connection<Reply>) -> Result<(), String> {
+    /// Starts the calls that are due, while there is room. False if there is no more room.
+    fn send(&mut self, connection: &mut Connection<Reply>) -> Result<bool, String> {
         // Room for the largest message: a call is made only when it can be sent, so that its claims have the time of sending.
         while connection.has_room(client::BODY_MAX).map_err(|error| error.to_string())? {
-            let Some((token, message)) = self.exchanges.next(&self.shared.known, now()) else { break };
+            let Some((token, message)) = self.exchanges.next(&self.shared.known, now()) else {
+                return Ok(true);
+            };
             start(connection, token, &message);
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Handles the end of a call. An error means that the next call would fail too.
@@ -349,4 +374,51 @@ fn start(connection: &mut Connection<Reply>, token: u64, message: &[u8]) {
     body.extend_from_slice(&(message.len() as u32).to_be_bytes());
     body.extend_from_slice(message);
     connection.start(&body, token);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Leased;
+    use crate::settings::{Address, HostPort, Server};
+    use std::{
+        io::{Read as _, Write as _},
+        net::{TcpListener, TcpStream},
+        time::Duration,
+    };
+    use tidegate_core::clock::since_boot;
+
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    /// No stream was processed.
+    const GOAWAY: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+    /// Closes a connection in order as soon as the client uses it.
+    fn turn_away(stream: &mut TcpStream) {
+        stream.write_all(&SETTINGS).unwrap();
+        stream.read_exact(&mut [0; b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len()]).unwrap();
+        let mut header = [0; 9];
+        // The acknowledgement of the settings.
+        while header[3..5] != [4, 1] {
+            stream.read_exact(&mut header).unwrap();
+            let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+            stream.read_exact(&mut vec![0; length as usize]).unwrap();
+        }
+        stream.write_all(&GOAWAY).unwrap();
+    }
+
+    #[test]
+    fn a_server_that_closes_each_connection_at_once_is_not_asked_in_a_loop() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let hosts =
+            vec![HostPort { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() }];
+        let server = Server { address: Address::Tcp(hosts), tls: None, token_file: None };
+        let _leased = Leased::of(&server).unwrap();
+        let begun = since_boot();
+        let mut streams = Vec::new();
+        for _ in 0..5 {
+            streams.push(listener.accept().unwrap().0);
+            turn_away(streams.last_mut().unwrap());
+        }
+        // 20, 40, 80 and 160 ms.
+        assert!(Duration::from_nanos(since_boot() - begun) >= Duration::from_millis(300));
+    }
 }

@@ -242,3 +242,18 @@ fn a_server_that_is_away_leaves_no_request_waiting() {
     (0..60).for_each(|_| run.step());
     assert_eq!((run.undecided, run.nodes[0].wakes.load(Ordering::Relaxed)), (100, 100));
 }
+
+#[test]
+fn while_no_call_can_be_sent_nothing_is_due_before_a_deadline() {
+    let mut run = Run::new(&rules("algorithm: fixed_window", LIMIT), 1, 5);
+    (0..200).for_each(|_| {
+        run.send(0, "hot", 1);
+        run.step();
+    });
+    assert!(!run.admitted.is_empty(), "the node has credits");
+    // The connection is lost, and credits are not renewed.
+    run.time += SECOND;
+    let now = Monotonic::from_nanos(run.time);
+    assert!(run.nodes[0].exchanges.next_step(now) <= now);
+    assert!(run.nodes[0].exchanges.next_deadline(now) > now);
+}

@@ -210,7 +210,7 @@ impl Server {
 
 /// A process, with requests that wait and calls that are on their way.
 pub(super) struct Node {
-    exchanges: Exchanges,
+    pub(super) exchanges: Exchanges,
     known: KnownRequests,
     waiting: Vec<Arc<Call>>,
     network: Network,
