@@ -117,24 +117,24 @@ fn in_a_queue_of_many_threads_release_times_have_no_duplicate_and_no_gap() {
             match limiter.pin().decide_or_queue(&request(&["a"], Hits::ONE), Duration::MAX, now) {
                 QueueDecision::Decided(decision) => admitted += usize::from(decision.code == Code::Ok),
                 QueueDecision::Waits(_) => unreachable!("no rule has slots"),
-                QueueDecision::Queued(ticket) if round % 3 == 0 => limiter.cancel(ticket, now),
-                QueueDecision::Queued(ticket) => waiting.lock().expect("no thread panics").push(ticket),
+                QueueDecision::Queued(position) if round % 3 == 0 => limiter.cancel(position, now),
+                QueueDecision::Queued(position) => waiting.lock().expect("no thread panics").push(position),
             }
         }
         admitted
     });
-    let tickets = waiting.into_inner().expect("no thread panics");
-    let turn = |ticket: &QueuePosition| match limiter.due(ticket) {
-        Due::At(turn) => turn.since(now),
+    let positions = waiting.into_inner().expect("no thread panics");
+    let release = |position: &QueuePosition| match limiter.due(position) {
+        Due::At(release) => release.since(now),
         Due::TooLate => panic!("no end is set"),
     };
-    let mut turns: Vec<Duration> = tickets.iter().map(turn).collect();
-    turns.sort_unstable();
+    let mut releases: Vec<Duration> = positions.iter().map(release).collect();
+    releases.sort_unstable();
     let leaked = |hits: u64| Duration::from_nanos((hits * 1_000_000_000).div_ceil(LIMIT as u64));
-    let expected: Vec<Duration> = (1..).map(leaked).take(turns.len()).collect();
-    assert_eq!(turns, expected);
+    let expected: Vec<Duration> = (1..).map(leaked).take(releases.len()).collect();
+    assert_eq!(releases, expected);
     assert_eq!(admitted, LIMIT);
-    assert!(turns.len() > LIMIT);
+    assert!(releases.len() > LIMIT);
 }
 
 /// Hits given back by some threads while others take them are neither lost nor counted twice.

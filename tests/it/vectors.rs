@@ -46,8 +46,8 @@ struct Player<'s> {
 impl<'s> Player<'s> {
     fn play(&mut self, step: &'s Step, now: Timestamp) -> Result<(), String> {
         if let Some(name) = &step.cancel {
-            let (_, ticket) = self.take(name)?;
-            self.limiter.cancel(ticket, now);
+            let (_, position) = self.take(name)?;
+            self.limiter.cancel(position, now);
         }
         match (&step.request, &step.release, &step.response) {
             (Some(request), None, _) => self.send(step, request, now),
@@ -61,11 +61,11 @@ impl<'s> Player<'s> {
         let (sent, wait_max) = (request.as_request(), Duration::from_millis(step.wait_max_ms));
         match (self.limiter.pin().decide_or_queue(&sent, wait_max, now), step.queued_ms, &step.response) {
             (QueueDecision::Decided(decision), None, Some(response)) => response.is(&decision),
-            (QueueDecision::Queued(ticket), Some(millis), None) => {
+            (QueueDecision::Queued(position), Some(millis), None) => {
                 let expected = now.saturating_add_nanos(millis * 1_000_000 + step.queued_ns);
-                let due = self.limiter.due(&ticket);
+                let due = self.limiter.due(&position);
                 let name = step.queued_as.as_deref().ok_or("a queued request needs a name")?;
-                let former = self.queued.insert(name, (request, ticket));
+                let former = self.queued.insert(name, (request, position));
                 match former {
                     Some(_) => Err(format!("two requests are queued as {name}")),
                     None if due == Due::At(expected) => Ok(()),
@@ -78,15 +78,16 @@ impl<'s> Player<'s> {
 
     /// Releases a queued request, which is due now and was not before.
     fn release(&mut self, name: &str, response: &Expected, now: Timestamp) -> Result<(), String> {
-        let (request, ticket) = self.take(name)?;
+        let (request, position) = self.take(name)?;
         // A release time that was moved to the past counts as the time of the step.
         let is_now = |release: Timestamp| release.max(self.before) == now;
-        let due = self.limiter.due(&ticket);
+        let due = self.limiter.due(&position);
         if !matches!(due, Due::At(release) if is_now(release)) {
             return Err(format!("{due:?} is another release time"));
         }
-        let compared = response.is(&self.limiter.pin().queued_decision(&request.as_request(), &ticket, now));
-        self.limiter.release(ticket);
+        let compared =
+            response.is(&self.limiter.pin().queued_decision(&request.as_request(), &position, now));
+        self.limiter.release(position);
         compared
     }
 

@@ -131,7 +131,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn counts_of_more_threads_than_slots_are_not_lost_and_their_slots_are_used_again() {
+    fn counts_of_more_threads_than_cells_are_not_lost_and_their_cells_are_used_again() {
         let cells = PerThread::<AtomicU64>::default();
         thread::scope(|scope| {
             let count = || {

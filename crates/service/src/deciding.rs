@@ -112,7 +112,7 @@ impl RateLimitService {
             respond(decision)
         };
         let mut waited: Option<SlotWait> = None;
-        let ticket = loop {
+        let position = loop {
             let wait = {
                 let rules = limiter.pin();
                 let has_waited = waited.is_some();
@@ -125,19 +125,19 @@ impl RateLimitService {
                         self.count_wait(received, decision.code, has_waited);
                         return Ok(respond(&rules, &decision, has_waited));
                     }
-                    QueueDecision::Queued(ticket) => break ticket,
+                    QueueDecision::Queued(position) => break position,
                     QueueDecision::Waits(wait) => wait,
                 }
             };
             waited = Some(queued::called(limiter, &*self.clock, wait).await);
         };
-        let released = queued::released(limiter, &*self.clock, ticket).await;
+        let released = queued::released(limiter, &*self.clock, position).await;
         let (rules, now): (Pinned<'_>, _) = (limiter.pin(), self.clock.now());
         Ok(match released {
-            Some(ticket) => {
+            Some(position) => {
                 self.meters.count_queue_wait(now.since(received));
-                let response = respond(&rules, &rules.queued_decision(request, &ticket, now), true);
-                limiter.release(ticket);
+                let response = respond(&rules, &rules.queued_decision(request, &position, now), true);
+                limiter.release(position);
                 response
             }
             // The server stops before the release. The request is decided again, without a queue.

@@ -42,7 +42,7 @@ pub(super) fn of(
     let is_over = |(_, status): &(usize, &Status<'_>)| status.code == Code::OverLimit;
     let over = decision.statuses.iter().enumerate().filter(is_over);
     let own = json!({
-        "marked": matches!(denial, Some(Denial::Marked(_))),
+        "marked": matches!(denial, Some(Denial::Mark(_))),
         "over_limit": over.map(|(descriptor, status)| over_limit(descriptor, status, decision.cause(status))).collect::<Value>(),
     });
     object.insert("tidegate".into(), own);

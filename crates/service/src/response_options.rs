@@ -66,11 +66,11 @@ impl<'d> Additions<'d> {
     /// `on_deny` of the rules.
     fn of_rules(code: Code, denial: Option<&Denial<'d>>) -> Self {
         let (code, body, response_headers, request_headers) = match denial {
-            None | Some(Denial::Told(None)) => (code, "", Vec::new(), Vec::new()),
-            Some(Denial::Told(Some(reply))) => {
+            None | Some(Denial::Reply(None)) => (code, "", Vec::new(), Vec::new()),
+            Some(Denial::Reply(Some(reply))) => {
                 (code, &*reply.body, reply.headers.iter().map(header).collect(), Vec::new())
             }
-            Some(Denial::Marked(headers)) => {
+            Some(Denial::Mark(headers)) => {
                 (Code::Ok, "", Vec::new(), headers.iter().copied().map(header).collect())
             }
         };

@@ -158,8 +158,8 @@ impl std::str::FromStr for Propagators {
             }
         }
         let mut propagators = Self([None; Format::ALL.len()]);
-        for (slot, format) in propagators.0.iter_mut().zip(formats) {
-            *slot = Some(format);
+        for (place, format) in propagators.0.iter_mut().zip(formats) {
+            *place = Some(format);
         }
         Ok(propagators)
     }

@@ -103,12 +103,12 @@ pub struct Pass {
 impl LimitIndex {
     /// An index of limits that are already written, each at its place.
     pub(super) fn of_written(limits: impl Iterator<Item = LimitId>, records: Vec<u64>) -> Self {
-        let mut book = Self { records, ..Self::default() };
+        let mut index = Self { records, ..Self::default() };
         for limit in limits {
-            *book.entry(limit) = Some(book.count);
-            book.count += 1;
+            *index.entry(limit) = Some(index.count);
+            index.count += 1;
         }
-        book
+        index
     }
 
     /// Forgets all places if numbers were freed since: some may belong to other limits now. Counters that are written from then on refer
@@ -254,10 +254,10 @@ impl Writer {
             while let Some(from) = next {
                 next = store.lock(shard).copy_pages(from, wanted, &mut copies);
                 for (keys, counters) in copies.iter() {
-                    let book = &mut self.generation.limits;
+                    let index = &mut self.generation.limits;
                     let kept = counters
                         .iter()
-                        .map(|(key, counter)| (*key, book.place(counter.limit()), counter.state()));
+                        .map(|(key, counter)| (*key, index.place(counter.limit()), counter.state()));
                     pages::encode(&mut body, shard as u16, keys, kept);
                     pass.pages += 1;
                     pass.counters += counters.len() as u64;

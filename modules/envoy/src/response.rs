@@ -35,13 +35,13 @@ impl Consequence {
     pub(crate) fn of_rules(decision: &Decision<'_>) -> Self {
         let mut made = Self { is_denied: decision.code == Code::OverLimit, ..Self::default() };
         match decision.has_on_deny().then(|| decision.denial()).flatten() {
-            Some(Denial::Told(Some(reply))) => {
+            Some(Denial::Reply(Some(reply))) => {
                 made.body = reply.body.to_string();
                 made.response_headers.extend(
                     reply.headers.iter().map(|header| added(header.name.as_str(), header.value.as_bytes())),
                 );
             }
-            Some(Denial::Marked(headers)) => {
+            Some(Denial::Mark(headers)) => {
                 made.is_denied = false;
                 made.request_headers.extend(
                     headers.iter().map(|header| added(header.name.as_str(), header.value.as_bytes())),

@@ -40,7 +40,7 @@ fn arrive(limiter: &Limiter, user: &'static str, millis: u64) -> Result<Code, Qu
     let pinned = limiter.pin();
     match pinned.decide_or_queue(&request(user, Hits::ONE), Duration::from_secs(10), at(millis)) {
         QueueDecision::Decided(decision) => Ok(decision.code),
-        QueueDecision::Queued(ticket) => Err(ticket),
+        QueueDecision::Queued(position) => Err(position),
         QueueDecision::Waits(_) => unreachable!("no rule has slots"),
     }
 }
@@ -48,18 +48,18 @@ fn arrive(limiter: &Limiter, user: &'static str, millis: u64) -> Result<Code, Qu
 /// Two admitted and three queued requests, which are released after one, two and three seconds.
 fn queue(limiter: &Limiter) -> Vec<QueuePosition> {
     assert_eq!([(); 2].map(|()| arrive(limiter, "ann", 0).expect("no queue")), [Code::Ok; 2]);
-    let tickets: Vec<QueuePosition> = (0..3).filter_map(|_| arrive(limiter, "ann", 0).err()).collect();
-    assert_eq!(dues(limiter, &tickets), [1_000, 2_000, 3_000]);
-    tickets
+    let positions: Vec<QueuePosition> = (0..3).filter_map(|_| arrive(limiter, "ann", 0).err()).collect();
+    assert_eq!(dues(limiter, &positions), [1_000, 2_000, 3_000]);
+    positions
 }
 
 /// Release times in milliseconds; zero for those in the past.
-fn dues(limiter: &Limiter, tickets: &[QueuePosition]) -> Vec<u64> {
-    let due = |ticket| match limiter.due(ticket) {
+fn dues(limiter: &Limiter, positions: &[QueuePosition]) -> Vec<u64> {
+    let due = |position| match limiter.due(position) {
         Due::At(time) => (time.as_nanos() / 1_000_000).saturating_sub(START_MILLIS),
         Due::TooLate => panic!("no end is set"),
     };
-    tickets.iter().map(due).collect()
+    positions.iter().map(due).collect()
 }
 
 fn day_remaining(limiter: &Limiter, millis: u64) -> u64 {
@@ -70,21 +70,21 @@ fn day_remaining(limiter: &Limiter, millis: u64) -> u64 {
 
 fn queued_requests_advance(reset: impl Fn(&Limiter, Timestamp) -> Removed) {
     let limiter = limiter(RULES);
-    let tickets = queue(&limiter);
+    let positions = queue(&limiter);
     assert_eq!(day_remaining(&limiter, 0), 1);
     assert_eq!(reset(&limiter, at(500)).counters, 2);
     // As if only the queued requests had arrived: two fit at once, the third when one of them has drained.
-    assert_eq!(dues(&limiter, &tickets), [0, 0, 1_000]);
+    assert_eq!(dues(&limiter, &positions), [0, 0, 1_000]);
     assert_eq!(day_remaining(&limiter, 500), 3, "the hits of queued requests are those that stay");
     // A new request is behind the queued requests.
     let fourth = arrive(&limiter, "ann", 500).expect_err("the queue");
     assert_eq!(dues(&limiter, std::slice::from_ref(&fourth)), [2_000]);
     // A cancelled request is given back where it counts: in the bucket that it has begun to drain from, and no request advances.
-    let mut tickets = tickets.into_iter();
-    limiter.cancel(tickets.next().expect("three"), at(500));
+    let mut positions = positions.into_iter();
+    limiter.cancel(positions.next().expect("three"), at(500));
     assert_eq!(day_remaining(&limiter, 500), 3);
     assert_eq!(dues(&limiter, std::slice::from_ref(&fourth)), [2_000]);
-    tickets.for_each(|ticket| limiter.release(ticket));
+    positions.for_each(|position| limiter.release(position));
     limiter.release(fourth);
     assert_eq!(limiter.queued(), 0);
     // No request is queued: the counters are dropped.
@@ -112,11 +112,11 @@ fn queued_requests_advance_when_a_rule_or_a_domain_is_reset() {
 fn counters_without_queued_requests_are_dropped_beside_those_with_some() {
     let limiter = limiter(RULES);
     assert_eq!(arrive(&limiter, "bob", 0).expect("no queue"), Code::Ok);
-    let tickets = queue(&limiter);
+    let positions = queue(&limiter);
     let removed = limiter.pin().reset_rule("d", None, at(0)).expect("the domain is known");
     assert_eq!((removed.counters, limiter.store().counters()), (4, 2));
-    assert_eq!(dues(&limiter, &tickets), [0, 0, 1_000]);
-    tickets.into_iter().for_each(|ticket| limiter.release(ticket));
+    assert_eq!(dues(&limiter, &positions), [0, 0, 1_000]);
+    positions.into_iter().for_each(|position| limiter.release(position));
 }
 
 /// One hit in five minutes: without the reset, no test waits for the release.

@@ -170,8 +170,8 @@ impl VectorRequest {
 impl Expected {
     pub fn is(&self, decision: &Decision<'_>) -> Result<(), String> {
         let (code, marks, reply) = match decision.denial() {
-            Some(Denial::Marked(marks)) => (Code::Ok, marks.into_vec(), None),
-            Some(Denial::Told(reply)) => (Code::OverLimit, Vec::new(), reply),
+            Some(Denial::Mark(marks)) => (Code::Ok, marks.into_vec(), None),
+            Some(Denial::Reply(reply)) => (Code::OverLimit, Vec::new(), reply),
             None => (Code::Ok, Vec::new(), None),
         };
         if self.overall_code != name(code) {

@@ -29,6 +29,23 @@ const RULED_OUT_IN_PAGES: [(&str, &str); 6] = [
     (" tells ", "shows, states, or who does what"),
 ];
 
+/// Words of the vocabulary in docs/ARCHITECTURE.md, and folders that know nothing of what they mean.
+const ABSENT: [(&str, &[&str]); 3] = [
+    ("slot", &["crates/cel", "crates/counts", "crates/http2", "crates/threads", "crates/transport"]),
+    (
+        "ticket",
+        &[
+            "crates/cel",
+            "crates/counts",
+            "crates/http2",
+            "crates/snapshot",
+            "crates/threads",
+            "crates/transport",
+        ],
+    ),
+    ("Queued(ticket", &["crates", "src", "tests/it"]),
+];
+
 /// Folders and files that people read.
 const READ: [&str; 11] = [
     "README.md",
@@ -86,4 +103,26 @@ fn forms_of_sentences_that_are_ruled_out_stand_nowhere() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn words_of_the_vocabulary_stand_only_where_they_have_their_meaning() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut wrong = Vec::new();
+    for (word, folders) in ABSENT {
+        let mut all = Vec::new();
+        folders.iter().for_each(|folder| files(&root.join(folder), &mut all));
+        assert!(all.len() > folders.len(), "no files were read");
+        let own = Path::new(file!()).file_name();
+        for file in all.iter().filter(|file| file.file_name() != own) {
+            let text = fs::read_to_string(file).expect("a source");
+            let lines = (1..).zip(text.lines()).filter(|(_, line)| line.contains(word));
+            wrong.extend(lines.map(|(number, line)| format!("{}:{number}: {line}", file.display())));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "words with another meaning than in docs/ARCHITECTURE.md:\n{}",
+        wrong.join("\n")
+    );
 }

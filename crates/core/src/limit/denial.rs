@@ -7,9 +7,9 @@ use smallvec::SmallVec;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Denial<'r> {
     /// It is denied, with this reply if a rule has one.
-    Told(Option<&'r Reply>),
+    Reply(Option<&'r Reply>),
     /// It is admitted with these headers; at least one, and no two the same.
-    Marked(SmallVec<[&'r Header; 1]>),
+    Mark(SmallVec<[&'r Header; 1]>),
 }
 
 impl<'r> Decision<'r> {
@@ -54,7 +54,7 @@ impl<'r> Decision<'r> {
                 None => is_marked = false,
             }
         }
-        Some(if is_marked { Denial::Marked(marks) } else { Denial::Told(reply) })
+        Some(if is_marked { Denial::Mark(marks) } else { Denial::Reply(reply) })
     }
 
     /// Whether a rule that denies has an `on_deny`.
@@ -107,8 +107,8 @@ mod tests {
         let statuses = descriptors.iter().copied().zip(&rules).map(status).collect();
         match (Decision::new(Code::OverLimit, statuses)).denial() {
             None => "admitted".to_owned(),
-            Some(Denial::Told(reply)) => format!("denied {}", reply.map_or("", |reply| &reply.body)),
-            Some(Denial::Marked(headers)) => {
+            Some(Denial::Reply(reply)) => format!("denied {}", reply.map_or("", |reply| &reply.body)),
+            Some(Denial::Mark(headers)) => {
                 let values: Vec<_> = headers.iter().map(|header| header.to_string()).collect();
                 values.join(", ")
             }
@@ -141,7 +141,7 @@ mod tests {
         let (marks, over) = (rule("mark=a"), Status { code: Code::OverLimit, ..Status::NO_LIMIT });
         let statuses = [Status { rule: Some(&marks), ..over }, over].into_iter().collect();
         let decision = Decision::new(Code::OverLimit, statuses);
-        assert_eq!(decision.denial(), Some(Denial::Told(None)));
+        assert_eq!(decision.denial(), Some(Denial::Reply(None)));
         assert_eq!(Decision { code: Code::Ok, ..decision }.denial(), None, "under global shadow");
     }
 

@@ -40,7 +40,7 @@ fn arrive(limiter: &Limiter, values: [&str; 2]) -> Option<QueuePosition> {
             assert_eq!(decision.code, Code::Ok);
             None
         }
-        QueueDecision::Queued(ticket) => Some(ticket),
+        QueueDecision::Queued(position) => Some(position),
         QueueDecision::Waits(_) => unreachable!("no rule has slots"),
     }
 }
@@ -56,21 +56,21 @@ fn release_times_have_no_gap_whichever_requests_are_cancelled() {
                 |(values, is_cancelled)| {
                     let limiter = Arc::clone(&limiter);
                     move || {
-                        let ticket = arrive(&limiter, values).expect("the first has taken the burst");
+                        let position = arrive(&limiter, values).expect("the first has taken the burst");
                         // Concurrently with the other threads.
-                        assert!(matches!(limiter.due(&ticket), Due::At(_)));
+                        assert!(matches!(limiter.due(&position), Due::At(_)));
                         if is_cancelled {
-                            limiter.cancel(ticket, NOW);
+                            limiter.cancel(position, NOW);
                             return None;
                         }
-                        Some(ticket)
+                        Some(position)
                     }
                 },
             ),
         );
-        let tickets = waiting.into_iter().flatten();
-        let mut releases: Vec<Duration> = tickets
-            .map(|ticket| match limiter.due(&ticket) {
+        let positions = waiting.into_iter().flatten();
+        let mut releases: Vec<Duration> = positions
+            .map(|position| match limiter.due(&position) {
                 Due::At(release) => release.since(NOW),
                 Due::TooLate => panic!("no end is set"),
             })

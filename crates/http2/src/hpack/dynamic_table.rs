@@ -120,7 +120,7 @@ impl DynamicTable {
     pub(super) fn name(&self, name: NameRef) -> &[u8] {
         match name {
             NameRef::Static(position) => STATIC_TABLE[usize::from(position)].0,
-            NameRef::Stored(slot) => self.names.get(slot).0,
+            NameRef::Stored(place) => self.names.get(place).0,
         }
     }
 
@@ -129,7 +129,7 @@ impl DynamicTable {
     pub(super) fn name_class(&self, name: NameRef, names: &FieldNames) -> NameClass {
         match name {
             NameRef::Static(position) => names.class_of_static(position.into()),
-            NameRef::Stored(slot) => self.names.get(slot).1,
+            NameRef::Stored(place) => self.names.get(place).1,
         }
     }
 

@@ -68,7 +68,7 @@ impl Rates {
     pub fn of(&self, series: SeriesId) -> [f64; 3] {
         let (before, after) = (self.before.get(&series), self.hits.get(&series));
         let (before, after) = (before.copied().unwrap_or_default(), after.copied().unwrap_or_default());
-        // If a slot was given to another limit, its count starts at zero.
+        // The count of an id that another limit has now starts at zero.
         let rate = |before: u64, after: u64| after.checked_sub(before).unwrap_or(after) as f64 / self.seconds;
         [
             rate(before.admitted, after.admitted),

@@ -101,7 +101,7 @@ pub(super) fn headers(
 ) -> Vec<(SmolStr, String)> {
     let sent = if denial.is_some() { sent } else { sent.exactly() };
     let mut made = Vec::new();
-    if let Some(Denial::Marked(_)) = denial {
+    if let Some(Denial::Mark(_)) = denial {
         return made;
     }
     if let Some(names) = &headers.reference {

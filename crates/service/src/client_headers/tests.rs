@@ -256,7 +256,7 @@ fn a_marked_request_gets_no_header() {
     let mark =
         Header { name: HeaderName::from_static("x-mark"), value: http::HeaderValue::from_static("120") };
     let statuses = [over(limit("a", MINUTE, 0, millis(1)))];
-    let marked = Denial::Marked([&mark].into_iter().collect());
+    let marked = Denial::Mark([&mark].into_iter().collect());
     let options = all(StructuredHeaders::Draft10);
     assert!(headers(&options, &decision(&statuses), Some(&marked), &limits(&statuses), sent(0)).is_empty());
 }

@@ -8,35 +8,35 @@ use tidegate_core::store::Key;
 /// idle.
 const CELLS: usize = 1 << 14;
 
-/// A counter gets a holder at this many requests within one slot of time.
+/// A counter gets a holder at this many requests within one interval.
 const REQUESTS_MIN: u32 = 4;
 
-/// Bits of a cell for the count; the others are the number of the slot.
+/// Bits of a cell for the count; the others are the number of the interval.
 const COUNT_BITS: u32 = 4;
 
-/// Cells, each for some of all keys. A cell has the last slot of time in which such a key was requested, and the number of requests in that
-/// slot.
+/// Cells, each for some of all keys. A cell has the last interval in which such a key was requested, and the number of requests in that
+/// interval.
 pub(super) struct Recent {
     cells: Box<[AtomicU32]>,
-    slot_nanos: u64,
+    interval_nanos: u64,
 }
 
 impl Recent {
-    /// With slots of this length.
-    pub(super) fn new(slot_nanos: u64) -> Self {
-        Self { cells: (0..CELLS).map(|_| AtomicU32::new(0)).collect(), slot_nanos: slot_nanos.max(1) }
+    /// With intervals of this length.
+    pub(super) fn new(interval_nanos: u64) -> Self {
+        Self { cells: (0..CELLS).map(|_| AtomicU32::new(0)).collect(), interval_nanos: interval_nanos.max(1) }
     }
 
-    /// Counts a request; true if there were enough in this slot of time.
+    /// Counts a request; true if there were enough in this interval.
     #[inline]
     pub(super) fn is_hot(&self, key: Key, now: Monotonic) -> bool {
-        let slot = (now.as_nanos() / self.slot_nanos) as u32 & (u32::MAX >> COUNT_BITS);
+        let interval = (now.as_nanos() / self.interval_nanos) as u32 & (u32::MAX >> COUNT_BITS);
         let cell = &self.cells[key.halves().1 as usize % CELLS];
         let former = cell.load(Ordering::Relaxed);
-        let count = if former >> COUNT_BITS == slot { former & ((1 << COUNT_BITS) - 1) } else { 0 };
+        let count = if former >> COUNT_BITS == interval { former & ((1 << COUNT_BITS) - 1) } else { 0 };
         let count = (count + 1).min(REQUESTS_MIN);
         // Two threads may lose a count here: the holder is then made one request later.
-        cell.store(slot << COUNT_BITS | count, Ordering::Relaxed);
+        cell.store(interval << COUNT_BITS | count, Ordering::Relaxed);
         count >= REQUESTS_MIN
     }
 }
@@ -47,7 +47,7 @@ mod tests {
     use tidegate_core::store::Key;
 
     #[test]
-    fn a_counter_is_hot_with_four_requests_in_one_slot() {
+    fn a_counter_is_hot_with_four_requests_in_one_interval() {
         let (recent, key) = (Recent::new(100), Key::from_halves(7, 9));
         let hot = |nanos| recent.is_hot(key, Monotonic::from_nanos(nanos));
         assert_eq!([hot(0), hot(10), hot(99), hot(100)], [false; 4]);

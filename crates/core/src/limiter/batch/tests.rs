@@ -63,12 +63,12 @@ fn a_give_back_in_a_batch_advances_queued_requests() {
     };
     let rules = limiter.pin();
     let arrive = || rules.decide_or_queue(&request("queue=a", Hits::ONE), wait_max, now);
-    let (QueueDecision::Decided(_), QueueDecision::Queued(ticket)) = (arrive(), arrive()) else {
+    let (QueueDecision::Decided(_), QueueDecision::Queued(position)) = (arrive(), arrive()) else {
         panic!("the second is queued")
     };
-    assert_eq!(limiter.due(&ticket), Due::At(now.saturating_add(Duration::from_secs(1))));
+    assert_eq!(limiter.due(&position), Due::At(now.saturating_add(Duration::from_secs(1))));
     let batch = [request("sliding=a", Hits::ONE), request("queue=a", Hits::new(Some(1), 1, true))];
     rules.decide_all(batch.iter(), now, |_, decision| assert_eq!(decision.code, Code::Ok));
-    assert_eq!(limiter.due(&ticket), Due::At(now));
-    limiter.cancel(ticket, now);
+    assert_eq!(limiter.due(&position), Due::At(now));
+    limiter.cancel(position, now);
 }

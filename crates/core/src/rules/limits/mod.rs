@@ -102,7 +102,7 @@ pub(super) struct Registered {
 pub(super) struct NamedLimit {
     pub(super) limit: Registered,
     pub(super) name: LimitName,
-    /// Keeps the slot of the series.
+    /// Keeps the id of the series in use.
     pub(super) series: UsedSeries,
 }
 

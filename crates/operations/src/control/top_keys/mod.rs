@@ -264,8 +264,8 @@ mod tests {
         let (mut top_keys, mut numbers) = (None, 0..);
         let used = allocation_counter::measure(|| {
             let top_keys = top_keys.insert(TopKeys::default());
-            let hour = (0..13).map(|slot| slot * 300);
-            let minute = (0..8).map(|slot| 3_700 + slot * 10);
+            let hour = (0..13).map(|interval| interval * 300);
+            let minute = (0..8).map(|slot| 3_700 + interval * 10);
             for second in hour.chain(minute) {
                 (0..4).for_each(|lane| fill(top_keys, lane, &mut numbers));
                 top_keys.collect(Timestamp::from_millis(second * 1_000));

@@ -14,7 +14,7 @@ use tidegate_core::{
 /// The `limit` of the series that all limits beyond the bound share.
 const OTHER_LIMIT: &str = "other";
 
-/// The series of one rule set, including series of former rules that still have their slots.
+/// The series of one rule set, including series of former rules whose ids are still in use.
 pub(super) struct LimitSeries {
     /// Series by identity.
     series: Vec<Series>,
@@ -29,7 +29,7 @@ pub(super) struct Series {
     pub(super) in_force: Option<InForce>,
     /// End of its labels in `labels`. They start at the end of the labels before.
     labels_end: usize,
-    // The texts instead of the `LimitName`, as a reference to that keeps the slot.
+    // The texts instead of the `LimitName`, as a reference to that keeps the id in use.
     domain: Arc<str>,
     limit: Arc<str>,
 }

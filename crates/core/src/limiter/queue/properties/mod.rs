@@ -36,7 +36,7 @@ enum Event {
 struct World {
     limiter: Limiter,
     naive: Naive,
-    tickets: Vec<(usize, QueuePosition)>,
+    positions: Vec<(usize, QueuePosition)>,
     now: u64,
     /// Time of the event before.
     before: u64,
@@ -71,7 +71,7 @@ impl World {
         Self {
             limiter: limiter(&rules),
             naive,
-            tickets: Vec::new(),
+            positions: Vec::new(),
             now: START,
             before: START,
             answers: Vec::new(),
@@ -86,10 +86,10 @@ impl World {
             QueueDecision::Decided(decision) if decision.code == Code::Ok => OracleVerdict::Now,
             QueueDecision::Waits(_) => unreachable!("no rule has slots"),
             QueueDecision::Decided(_) => OracleVerdict::No,
-            QueueDecision::Queued(ticket) => {
-                let Due::At(turn) = self.limiter.due(&ticket) else { panic!("no end is set") };
-                self.tickets.push((self.naive.newest(), ticket));
-                OracleVerdict::Later(turn.as_nanos())
+            QueueDecision::Queued(position) => {
+                let Due::At(release) = self.limiter.due(&position) else { panic!("no end is set") };
+                self.positions.push((self.naive.newest(), position));
+                OracleVerdict::Later(release.as_nanos())
             }
         };
         prop_assert_eq!(verdict, expected);
@@ -99,33 +99,33 @@ impl World {
         Ok(verdict)
     }
 
-    fn release_time(&self, ticket: &QueuePosition) -> u64 {
-        match self.limiter.due(ticket) {
-            Due::At(turn) => turn.as_nanos(),
+    fn release_time(&self, position: &QueuePosition) -> u64 {
+        match self.limiter.due(position) {
+            Due::At(release) => release.as_nanos(),
             Due::TooLate => panic!("no end is set"),
         }
     }
 
     fn release_times(&self) -> Vec<(usize, u64)> {
-        self.tickets.iter().map(|(number, ticket)| (*number, self.release_time(ticket))).collect()
+        self.positions.iter().map(|(number, position)| (*number, self.release_time(position))).collect()
     }
 
     fn cancel(&mut self, index: usize) {
-        let (number, ticket) = self.tickets.remove(index);
-        self.limiter.cancel(ticket, moment(self.now));
+        let (number, position) = self.positions.remove(index);
+        self.limiter.cancel(position, moment(self.now));
         self.naive.cancel(number, self.now);
     }
 
     /// Releases each at its release time, or now if that has moved to the past.
     fn release_due(&mut self) {
-        let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.tickets)
+        let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.positions)
             .into_iter()
-            .partition(|(_, ticket)| self.release_time(ticket) <= self.now);
-        self.tickets = later;
-        for (number, ticket) in due {
-            let at = self.release_time(&ticket).max(self.before);
+            .partition(|(_, position)| self.release_time(position) <= self.now);
+        self.positions = later;
+        for (number, position) in due {
+            let at = self.release_time(&position).max(self.before);
             self.answers.push((at, self.naive.hits_in_first(number)));
-            self.limiter.release(ticket);
+            self.limiter.release(position);
         }
     }
 
@@ -133,12 +133,14 @@ impl World {
         self.now += pause;
         match event {
             Event::Arrive { hits, wait_max } => _ = self.arrive(hits, wait_max)?,
-            Event::Cancel(index) if !self.tickets.is_empty() => self.cancel(index.index(self.tickets.len())),
+            Event::Cancel(index) if !self.positions.is_empty() => {
+                self.cancel(index.index(self.positions.len()))
+            }
             Event::Cancel(_) => {}
             Event::Release => self.release_due(),
         }
         let expected: Vec<_> =
-            self.tickets.iter().map(|(number, _)| (*number, self.naive.release_time(*number))).collect();
+            self.positions.iter().map(|(number, _)| (*number, self.naive.release_time(*number))).collect();
         prop_assert_eq!(self.release_times(), expected);
         Ok(())
     }
@@ -224,7 +226,7 @@ proptest! {
         }
         world.now += 600_000_000_000;
         world.release_due();
-        prop_assert!(world.tickets.is_empty());
+        prop_assert!(world.positions.is_empty());
         world.answers.sort_unstable();
         for (index, &(from, _)) in world.answers.iter().enumerate() {
             let mut hits = 0;
@@ -239,7 +241,7 @@ proptest! {
     #[test]
     fn requests_are_released_in_the_order_of_arrival(lines in [line(), line()], events in events_of_one_queue()) {
         let world = World::after(lines, events)?;
-        prop_assert!(world.release_times().is_sorted_by(|(one, turn), (next, next_turn)| one < next && turn < next_turn));
+        prop_assert!(world.release_times().is_sorted_by(|(one, release), (next, next_release)| one < next && release < next_release));
     }
 
     #[test]
@@ -247,13 +249,13 @@ proptest! {
         let mut world = World::new(lines.clone());
         for (pause, event) in events {
             let wait_max = if let Event::Arrive { wait_max, .. } = event { wait_max } else { Duration::MAX };
-            let waited = world.tickets.len();
+            let waited = world.positions.len();
             world.apply((pause, event))?;
-            if let Some((_, ticket)) = world.tickets.get(waited) {
-                let wait = Duration::from_nanos(world.release_time(ticket) - world.now);
+            if let Some((_, position)) = world.positions.get(waited) {
+                let wait = Duration::from_nanos(world.release_time(position) - world.now);
                 prop_assert!(wait <= wait_max.min(Duration::from_millis(lines[0].wait_millis)));
             }
-            let waiting = world.release_times().into_iter().filter(|(_, turn)| *turn > world.now);
+            let waiting = world.release_times().into_iter().filter(|(_, release)| *release > world.now);
             prop_assert!(waiting.count() <= lines[0].hits_max as usize);
         }
     }
@@ -277,7 +279,7 @@ proptest! {
         let mut world = World::after(lines, events)?;
         let before = world.seen();
         if let OracleVerdict::Later(_) = world.arrive(hits, Duration::from_secs(60))? {
-            world.cancel(world.tickets.len() - 1);
+            world.cancel(world.positions.len() - 1);
             prop_assert_eq!(world.seen(), before);
         }
     }
@@ -287,10 +289,10 @@ proptest! {
         lines in [line(), line()], events in events(), who: prop::sample::Index,
     ) {
         let mut world = World::after(lines, events)?;
-        if world.tickets.is_empty() {
+        if world.positions.is_empty() {
             return Ok(());
         }
-        let who = who.index(world.tickets.len());
+        let who = who.index(world.positions.len());
         let mut before = world.release_times();
         before.remove(who);
         world.cancel(who);

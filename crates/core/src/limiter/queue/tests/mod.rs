@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 /// A limiter, and its queued requests by the names that the scenario gives them.
 struct World {
     limiter: Limiter,
-    tickets: BTreeMap<&'static str, QueuePosition>,
+    positions: BTreeMap<&'static str, QueuePosition>,
 }
 
 fn at(millis: u64) -> Timestamp {
@@ -39,7 +39,7 @@ impl World {
     }
 
     fn of(limiter: Limiter) -> Self {
-        Self { limiter, tickets: BTreeMap::new() }
+        Self { limiter, positions: BTreeMap::new() }
     }
 
     /// Sends a request; returns `queued until 1000`, or the status of each descriptor.
@@ -58,8 +58,8 @@ impl World {
         match pinned.decide_or_queue(&request(descriptors), wait_max, at(millis)) {
             QueueDecision::Waits(_) => unreachable!("no rule has slots"),
             QueueDecision::Decided(decision) => shown(&decision),
-            QueueDecision::Queued(ticket) => {
-                self.tickets.insert(name, ticket);
+            QueueDecision::Queued(position) => {
+                self.positions.insert(name, position);
                 vec![format!("queued until {}", self.release_time(name))]
             }
         }
@@ -67,8 +67,8 @@ impl World {
 
     /// The release time of a queued request, in milliseconds after midnight.
     fn release_time(&self, name: &str) -> u64 {
-        match self.limiter.due(&self.tickets[name]) {
-            Due::At(turn) => turn.since(at(0)).as_millis() as u64,
+        match self.limiter.due(&self.positions[name]) {
+            Due::At(release) => release.since(at(0)).as_millis() as u64,
             Due::TooLate => panic!("{name} is queued beyond the end"),
         }
     }
@@ -78,14 +78,15 @@ impl World {
     }
 
     fn cancel(&mut self, name: &str, millis: u64) {
-        self.limiter.cancel(self.tickets.remove(name).expect("queued"), at(millis));
+        self.limiter.cancel(self.positions.remove(name).expect("queued"), at(millis));
     }
 
     /// Releases a queued request; returns the status of each descriptor.
     fn release(&mut self, name: &str, millis: u64, descriptors: &str) -> Vec<String> {
-        let ticket = self.tickets.remove(name).expect("queued");
-        let statuses = shown(&self.limiter.pin().queued_decision(&request(descriptors), &ticket, at(millis)));
-        self.limiter.release(ticket);
+        let position = self.positions.remove(name).expect("queued");
+        let statuses =
+            shown(&self.limiter.pin().queued_decision(&request(descriptors), &position, at(millis)));
+        self.limiter.release(position);
         statuses
     }
 }
@@ -230,7 +231,7 @@ fn no_key_uses_up_the_places_of_the_queues() {
     let mut send = |value: &str| {
         let descriptor = format!("user={value}");
         match limiter.pin().decide_or_queue(&request(&descriptor), Duration::MAX, at(0)) {
-            QueueDecision::Queued(ticket) => queued.push(ticket),
+            QueueDecision::Queued(position) => queued.push(position),
             QueueDecision::Decided(decision) => return decision.code == Code::Ok,
             QueueDecision::Waits(_) => unreachable!("no rule has slots"),
         }
@@ -242,7 +243,7 @@ fn no_key_uses_up_the_places_of_the_queues() {
     assert_eq!(limiter.queued(), 75);
     assert!(send("other") && send("other"), "a new key is admitted, and queued");
     assert_eq!(limiter.queued(), 76);
-    queued.into_iter().for_each(|ticket| limiter.release(ticket));
+    queued.into_iter().for_each(|position| limiter.release(position));
 }
 
 /// A new key found a place while any was free, and a sender makes up as many keys as it likes.
@@ -256,10 +257,10 @@ fn no_sender_with_very_many_keys_uses_up_the_places_of_other_limits() {
     let mut queued = Vec::new();
     let mut send = |descriptor: &str| {
         let pinned = limiter.pin();
-        if let QueueDecision::Queued(ticket) =
+        if let QueueDecision::Queued(position) =
             pinned.decide_or_queue(&request(descriptor), Duration::MAX, at(0))
         {
-            queued.push(ticket);
+            queued.push(position);
         }
     };
     for key in 0..200 {
@@ -269,7 +270,7 @@ fn no_sender_with_very_many_keys_uses_up_the_places_of_other_limits() {
     assert_eq!(limiter.queued(), 70);
     (0..20).for_each(|_| send("tenant=t"));
     assert_eq!(limiter.queued(), 75, "one key leaves half of what is left");
-    queued.into_iter().for_each(|ticket| limiter.release(ticket));
+    queued.into_iter().for_each(|position| limiter.release(position));
 }
 
 #[test]
@@ -280,7 +281,7 @@ fn requests_that_would_be_released_after_the_end_are_too_late() {
     }
     world.limiter.end_queues_at(at(2_500));
     assert_eq!(world.release_times(["b", "c"]), [1_000, 2_000]);
-    assert_eq!(world.limiter.due(&world.tickets["d"]), Due::TooLate);
+    assert_eq!(world.limiter.due(&world.positions["d"]), Due::TooLate);
     world.cancel("d", 100);
     let statuses = world.arrive("e", 100, "user=x");
     assert!(statuses[0].starts_with("over"), "{statuses:?}");

@@ -64,7 +64,7 @@ fn hits_given_back_beyond_those_in_a_bucket_advance_no_further_than_all_of_them(
         world.arrive("b", 0, "user=x");
         world.arrive("c", 0, "user=x");
         world.arrive("give back", 0, given);
-        ["b", "c"].map(|name| world.limiter.due(&world.tickets[name]))
+        ["b", "c"].map(|name| world.limiter.due(&world.positions[name]))
     };
     assert_eq!(due("user=x -9"), due("user=x -3"));
 }

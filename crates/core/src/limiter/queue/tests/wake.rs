@@ -35,23 +35,23 @@ fn cancelling_at_the_head_of_a_long_queue_takes_logarithmically_many_steps() {
     const QUEUED: u64 = 10_000;
     let mut world = World::of(limiter(LONG).with_queued_max(20_000));
     world.arrive("first", 0, "user=x");
-    let tickets: Vec<QueuePosition> = (0..QUEUED)
+    let positions: Vec<QueuePosition> = (0..QUEUED)
         .map(|_| match world.limiter.pin().decide_or_queue(&request("user=x"), Duration::MAX, at(0)) {
-            QueueDecision::Queued(ticket) => ticket,
+            QueueDecision::Queued(position) => position,
             verdict => panic!("{verdict:?}"),
         })
         .collect();
     let polls = Arc::new(Bell::default());
-    for ticket in &tickets {
-        world.limiter.poll(ticket, &Waker::from(Arc::clone(&polls)), at(0));
+    for position in &positions {
+        world.limiter.poll(position, &Waker::from(Arc::clone(&polls)), at(0));
     }
-    let (mut most, mut tickets) = (0, tickets.into_iter());
+    let (mut most, mut positions) = (0, positions.into_iter());
     for cancelled in 1..=1_000 {
         let before = STEPS.with(Cell::get);
-        world.limiter.cancel(tickets.next().expect("one of ten thousand"), at(0));
-        let head = &tickets.as_slice()[0];
+        world.limiter.cancel(positions.next().expect("one of ten thousand"), at(0));
+        let head = &positions.as_slice()[0];
         assert_eq!(world.limiter.due(head), Due::At(at(100)));
-        let last = &tickets.as_slice()[tickets.as_slice().len() - 1];
+        let last = &positions.as_slice()[positions.as_slice().len() - 1];
         assert_eq!(world.limiter.due(last), Due::At(at(100 * (QUEUED - cancelled))));
         most = most.max(STEPS.with(Cell::get) - before);
         // Only the head is woken: the others follow one after the other.
@@ -59,7 +59,7 @@ fn cancelling_at_the_head_of_a_long_queue_takes_logarithmically_many_steps() {
         world.limiter.poll(head, &Waker::from(Arc::clone(&polls)), at(0));
     }
     assert!(most <= 200, "{most} steps");
-    tickets.for_each(|ticket| world.limiter.release(ticket));
+    positions.for_each(|position| world.limiter.release(position));
 }
 
 /// The others have timers from before the first was cancelled.
@@ -71,7 +71,7 @@ fn requests_behind_a_cancelled_one_are_woken_one_after_the_other_in_time() {
     }
     let bells: BTreeMap<_, _> = ["b", "c", "d"].map(|name| (name, Arc::new(Bell::default()))).into();
     let poll = |world: &World, name: &str, millis| {
-        world.limiter.poll(&world.tickets[name], &Waker::from(Arc::clone(&bells[name])), at(millis))
+        world.limiter.poll(&world.positions[name], &Waker::from(Arc::clone(&bells[name])), at(millis))
     };
     for (name, millis) in [("b", 1_000), ("c", 2_000), ("d", 3_000)] {
         assert_eq!(poll(&world, name, 0), QueuePoll::Again(at(millis)));
@@ -96,9 +96,9 @@ fn a_request_that_waits_for_two_buckets_wakes_those_behind_it_in_either() {
     }
     let bells: BTreeMap<_, _> = ["b", "c", "d", "e"].map(|name| (name, Arc::new(Bell::default()))).into();
     let poll = |world: &World, name: &str, millis| {
-        world.limiter.poll(&world.tickets[name], &Waker::from(Arc::clone(&bells[name])), at(millis))
+        world.limiter.poll(&world.positions[name], &Waker::from(Arc::clone(&bells[name])), at(millis))
     };
-    let names: Vec<&str> = world.tickets.keys().copied().collect();
+    let names: Vec<&str> = world.positions.keys().copied().collect();
     names.iter().for_each(|name| _ = poll(&world, name, 0));
     let before = world.release_times(["c", "d", "e"]);
     world.cancel("b", 0);
@@ -136,26 +136,26 @@ fn a_request_that_waits_for_two_buckets_wakes_those_behind_it_in_either() {
 fn requests_are_woken_after_most_of_those_before_them_have_left() {
     let mut world = World::of(limiter(LONG).with_queued_max(200));
     world.arrive("first", 0, "user=x");
-    let mut tickets: Vec<QueuePosition> = (0..100)
+    let mut positions: Vec<QueuePosition> = (0..100)
         .map(|_| match world.limiter.pin().decide_or_queue(&request("user=x"), Duration::MAX, at(0)) {
-            QueueDecision::Queued(ticket) => ticket,
+            QueueDecision::Queued(position) => position,
             verdict => panic!("{verdict:?}"),
         })
         .collect();
     let bell = Arc::new(Bell::default());
-    let poll = |ticket: &QueuePosition, millis| {
-        world.limiter.poll(ticket, &Waker::from(Arc::clone(&bell)), at(millis))
+    let poll = |position: &QueuePosition, millis| {
+        world.limiter.poll(position, &Waker::from(Arc::clone(&bell)), at(millis))
     };
-    tickets.iter().for_each(|ticket| _ = poll(ticket, 0));
-    for (number, ticket) in (1..).zip(tickets.drain(..60).collect::<Vec<_>>()) {
-        assert_eq!(poll(&ticket, number * 100), QueuePoll::Release);
-        world.limiter.release(ticket);
+    positions.iter().for_each(|position| _ = poll(position, 0));
+    for (number, position) in (1..).zip(positions.drain(..60).collect::<Vec<_>>()) {
+        assert_eq!(poll(&position, number * 100), QueuePoll::Release);
+        world.limiter.release(position);
     }
-    let polled = |ticket: &QueuePosition| poll(ticket, 6_000);
-    tickets.iter().for_each(|ticket| _ = polled(ticket));
+    let polled = |position: &QueuePosition| poll(position, 6_000);
+    positions.iter().for_each(|position| _ = polled(position));
     bell.0.store(0, Ordering::Relaxed);
-    world.limiter.cancel(tickets.remove(0), at(6_000));
+    world.limiter.cancel(positions.remove(0), at(6_000));
     assert_eq!(bell.0.load(Ordering::Relaxed), 1, "the next one is released earlier");
-    assert_eq!(polled(&tickets[0]), QueuePoll::Again(at(6_100)));
-    tickets.into_iter().for_each(|ticket| world.limiter.release(ticket));
+    assert_eq!(polled(&positions[0]), QueuePoll::Again(at(6_100)));
+    positions.into_iter().for_each(|position| world.limiter.release(position));
 }
