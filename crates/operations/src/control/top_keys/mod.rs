@@ -265,7 +265,7 @@ mod tests {
         let used = allocation_counter::measure(|| {
             let top_keys = top_keys.insert(TopKeys::default());
             let hour = (0..13).map(|interval| interval * 300);
-            let minute = (0..8).map(|slot| 3_700 + interval * 10);
+            let minute = (0..8).map(|interval| 3_700 + interval * 10);
             for second in hour.chain(minute) {
                 (0..4).for_each(|lane| fill(top_keys, lane, &mut numbers));
                 top_keys.collect(Timestamp::from_millis(second * 1_000));
