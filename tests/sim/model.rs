@@ -104,8 +104,9 @@ impl Model {
     pub fn counts_as(&self, other: &Self) -> bool {
         use Model::*;
         match (self, other) {
+            // Sub-windows have whole numbers of nanoseconds: windows that are almost the same may have the same sub-windows.
             (SlidingWindow { window: a, precision: b, .. }, SlidingWindow { window, precision, .. }) => {
-                (a, b) == (window, precision)
+                b == precision && a.div_ceil(*b) == window.div_ceil(*precision)
             }
             (SlidingLog { window: a, .. }, SlidingLog { window, .. })
             | (FixedWindow { window: a, .. }, FixedWindow { window, .. })
