@@ -16,6 +16,9 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
+/// How much is optimized.
+const PROFILE: &str = "fuzz/profile.toml";
+
 /// Initial inputs beside those in `fuzz/corpus`.
 const ALSO: [(&str, &[&str]); 1] =
     [("rule_file", &["examples", "tests/rules/reference", "tests/rules/broken"])];
@@ -59,7 +62,7 @@ impl Fuzz {
     fn passes(&self, host: &str, target: &str) -> Result<bool, Failure> {
         let work = format!("{WORK}/{target}");
         fs::create_dir_all(&work).map_err(|error| format!("cannot create {work}: {error}"))?;
-        let mut fuzzer = Command::new(format!("target/{host}/fuzz/{target}"));
+        let mut fuzzer = Command::new(format!("target/{host}/debug/{target}"));
         fuzzer.args(["-timeout=5", "-rss_limit_mb=1024", "-print_final_stats=1"]);
         fuzzer.arg(format!("-artifact_prefix={work}/"));
         if self.input.is_empty() {
@@ -107,7 +110,7 @@ fn host() -> Result<String, Failure> {
 
 fn build(host: &str, targets: &[String]) -> Result<(), Failure> {
     let mut cargo = cargo();
-    cargo.args(["build", "--quiet", "--locked", "--package", "fuzz", "--profile", "fuzz", "--target", host]);
+    cargo.args(["build", "--quiet", "--locked", "--package", "fuzz", "--config", PROFILE, "--target", host]);
     cargo.args(targets.iter().flat_map(|target| ["--bin", target])).env("RUSTFLAGS", COVERAGE);
     let built = cargo.status().map_err(|error| format!("cannot run cargo: {error}"))?;
     if built.success() { Ok(()) } else { Err("the fuzzers do not build".into()) }
