@@ -172,10 +172,8 @@ async fn each_refused_http_request_is_counted_by_its_reason() {
         .output()
         .expect("the command runs");
     let token = String::from_utf8(made.stdout).expect("text");
-    let (open, port) = start(
-        RULES,
-        &["--http-max-header-bytes", "1000", "--http-max-body-bytes", "100", "--http-timeout", "300ms"],
-    );
+    let bounds = ["--http-max-header-bytes", "1000", "--http-max-body-bytes", "100"];
+    let (open, port) = start(RULES, &bounds);
     let long = "x".repeat(2000);
     let post = "POST /json HTTP/1.1\r\nhost: test\r\n";
     for request in [
@@ -183,9 +181,25 @@ async fn each_refused_http_request_is_counted_by_its_reason() {
         "PUT /livez HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n".to_owned(),
         format!("GET /livez HTTP/1.1\r\nhost: test\r\nx: {long}\r\n\r\n"),
         "GET /livez\r\n\r\n".to_owned(),
-        "GET /livez HTTP/1.1\r\nx-slow: ".to_owned(),
         format!("{post}content-length: 101\r\n\r\n"),
         format!("{post}transfer-encoding: chunked\r\n\r\nzz\r\n"),
+    ] {
+        response_to(port, &request).await;
+    }
+    let count = |found: &std::collections::BTreeMap<String, f64>, reason: &str| {
+        found[&format!("tidegate_http_requests_refused_total{{reason=\"{reason}\"}}")]
+    };
+    let found = metrics_when(port, |found| count(found, "malformed_body") > 0.0).await;
+    for reason in ["not_found", "method", "header_bytes", "malformed_head", "body_bytes", "malformed_body"] {
+        assert_eq!(count(&found, reason), 1.0, "{reason} of {found:#?}");
+    }
+    // Refused requests for decisions are in the log, and counted with the requests that gRPC refuses.
+    assert_eq!(refused(&open), ["body_bytes", "malformed_body"]);
+    assert_eq!(found["tidegate_requests_refused_total{reason=\"http_port\"}"], 2.0);
+
+    let (late, port) = start(RULES, &["--http-timeout", "300ms"]);
+    for request in [
+        "GET /livez HTTP/1.1\r\nhost: test\r\nx-slow: ".to_owned(),
         format!("{post}content-length: 99\r\n\r\n{{"),
     ] {
         response_to(port, &request).await;
@@ -194,27 +208,12 @@ async fn each_refused_http_request_is_counted_by_its_reason() {
     let pages = b"GET /metrics HTTP/1.1\r\nhost: test\r\n\r\n".repeat(100);
     let send = async { while unread.write_all(&pages).await.is_ok() {} };
     timeout(PATIENCE, send).await.expect("the server ends the connection");
-    let reasons = [
-        "not_found",
-        "method",
-        "header_bytes",
-        "malformed_head",
-        "header_timeout",
-        "body_bytes",
-        "malformed_body",
-        "body_timeout",
-        "write_timeout",
-    ];
-    let count = |found: &std::collections::BTreeMap<String, f64>, reason: &str| {
-        found[&format!("tidegate_http_requests_refused_total{{reason=\"{reason}\"}}")]
-    };
-    let found = metrics_when(port, |found| count(found, "write_timeout") > 0.0).await;
-    for reason in reasons {
-        assert_eq!(count(&found, reason), 1.0, "{reason} of {found:#?}");
-    }
-    // Refused requests for decisions are in the log, and counted with the requests that gRPC refuses.
-    assert_eq!(refused(&open), ["body_bytes", "malformed_body", "body_timeout"]);
-    assert_eq!(found["tidegate_requests_refused_total{reason=\"http_port\"}"], 3.0);
+    // On a busy machine, requests of this test may be late too.
+    let reasons = ["header_timeout", "body_timeout", "write_timeout"];
+    let found = metrics_when(port, |found| reasons.iter().all(|reason| count(found, reason) > 0.0)).await;
+    assert_eq!(refused(&late), ["body_timeout"]);
+    assert_eq!(found["tidegate_requests_refused_total{reason=\"http_port\"}"], 1.0);
+
     let queueing = "{ domain: demo, descriptors: [{ key: api_key, rate_limit: { unit: minute, requests_per_unit: 10, \
                     algorithm: leaky_bucket, burst: 1, max_wait: 9s } }] }";
     let (closed, port) = start(
