@@ -161,9 +161,11 @@ async fn send_hits(client: &mut Client, random: &mut u64, clock: &dyn Clock, hit
 
 /// Start of the last snapshot that is known to be committed, in nanoseconds since the Unix epoch.
 pub fn last_snapshot_began(log: &[String]) -> Option<u64> {
-    let lines = log.iter().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let written = lines.filter(|line| line["message"] == "snapshot written");
-    written.filter_map(|line| line["began_nanos"].as_u64()).next_back()
+    const MESSAGE: &str = "snapshot written";
+    // From the end, since a log of minutes takes seconds to parse.
+    let lines = log.iter().rev().filter(|line| line.contains(MESSAGE));
+    let lines = lines.filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    lines.filter(|line| line["message"] == MESSAGE).find_map(|line| line["began_nanos"].as_u64())
 }
 
 /// Hits in each counter, by peeking.
