@@ -3,7 +3,7 @@
 use crate::{
     admin::start,
     metrics::metrics_when,
-    support::{PATIENCE, Server, eventually},
+    support::{PATIENCE, Server, descriptor, eventually},
 };
 use std::{io, time::Duration};
 use tokio::{
@@ -172,8 +172,10 @@ async fn each_refused_http_request_is_counted_by_its_reason() {
         .output()
         .expect("the command runs");
     let token = String::from_utf8(made.stdout).expect("text");
-    let bounds = ["--http-max-header-bytes", "1000", "--http-max-body-bytes", "100"];
-    let (open, port) = start(RULES, &bounds);
+    let (open, port) = start(
+        RULES,
+        &["--http-max-header-bytes", "1000", "--http-max-body-bytes", "100", "--http-timeout", "300ms"],
+    );
     let long = "x".repeat(2000);
     let post = "POST /json HTTP/1.1\r\nhost: test\r\n";
     for request in [
@@ -181,25 +183,9 @@ async fn each_refused_http_request_is_counted_by_its_reason() {
         "PUT /livez HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n".to_owned(),
         format!("GET /livez HTTP/1.1\r\nhost: test\r\nx: {long}\r\n\r\n"),
         "GET /livez\r\n\r\n".to_owned(),
+        "GET /livez HTTP/1.1\r\nx-slow: ".to_owned(),
         format!("{post}content-length: 101\r\n\r\n"),
         format!("{post}transfer-encoding: chunked\r\n\r\nzz\r\n"),
-    ] {
-        response_to(port, &request).await;
-    }
-    let count = |found: &std::collections::BTreeMap<String, f64>, reason: &str| {
-        found[&format!("tidegate_http_requests_refused_total{{reason=\"{reason}\"}}")]
-    };
-    let found = metrics_when(port, |found| count(found, "malformed_body") > 0.0).await;
-    for reason in ["not_found", "method", "header_bytes", "malformed_head", "body_bytes", "malformed_body"] {
-        assert_eq!(count(&found, reason), 1.0, "{reason} of {found:#?}");
-    }
-    // Refused requests for decisions are in the log, and counted with the requests that gRPC refuses.
-    assert_eq!(refused(&open), ["body_bytes", "malformed_body"]);
-    assert_eq!(found["tidegate_requests_refused_total{reason=\"http_port\"}"], 2.0);
-
-    let (late, port) = start(RULES, &["--http-timeout", "300ms"]);
-    for request in [
-        "GET /livez HTTP/1.1\r\nhost: test\r\nx-slow: ".to_owned(),
         format!("{post}content-length: 99\r\n\r\n{{"),
     ] {
         response_to(port, &request).await;
@@ -208,17 +194,40 @@ async fn each_refused_http_request_is_counted_by_its_reason() {
     let pages = b"GET /metrics HTTP/1.1\r\nhost: test\r\n\r\n".repeat(100);
     let send = async { while unread.write_all(&pages).await.is_ok() {} };
     timeout(PATIENCE, send).await.expect("the server ends the connection");
-    // On a busy machine, requests of this test may be late too.
-    let reasons = ["header_timeout", "body_timeout", "write_timeout"];
-    let found = metrics_when(port, |found| reasons.iter().all(|reason| count(found, reason) > 0.0)).await;
-    assert_eq!(refused(&late), ["body_timeout"]);
-    assert_eq!(found["tidegate_requests_refused_total{reason=\"http_port\"}"], 1.0);
-
-    let queueing = "{ domain: demo, descriptors: [{ key: api_key, rate_limit: { unit: minute, requests_per_unit: 10, \
-                    algorithm: leaky_bucket, burst: 1, max_wait: 9s } }] }";
+    let reasons = [
+        "not_found",
+        "method",
+        "header_bytes",
+        "malformed_head",
+        "header_timeout",
+        "body_bytes",
+        "malformed_body",
+        "body_timeout",
+        "write_timeout",
+    ];
+    let count = |found: &std::collections::BTreeMap<String, f64>, reason: &str| {
+        found[&format!("tidegate_http_requests_refused_total{{reason=\"{reason}\"}}")]
+    };
+    let found = metrics_when(port, |found| count(found, "write_timeout") > 0.0).await;
+    for reason in reasons {
+        assert_eq!(count(&found, reason), 1.0, "{reason} of {found:#?}");
+    }
+    // Refused requests for decisions are in the log, and counted with the requests that gRPC refuses.
+    assert_eq!(refused(&open), ["body_bytes", "malformed_body", "body_timeout"]);
+    assert_eq!(found["tidegate_requests_refused_total{reason=\"http_port\"}"], 3.0);
+    // A hit drains in two minutes.
+    let queueing = "{ domain: demo, descriptors: [{ key: api_key, rate_limit: { unit: hour, requests_per_unit: 30, \
+                    algorithm: leaky_bucket, burst: 1, max_wait: 10m } }] }";
     let (closed, port) = start(
         queueing,
-        &["--http-token-file", tokens.to_str().expect("UTF-8"), "--http-max-connections", "1"],
+        &[
+            "--http-token-file",
+            tokens.to_str().expect("UTF-8"),
+            "--http-max-connections",
+            "1",
+            "--http-timeout",
+            "10m",
+        ],
     );
     response_to(port, "GET /version HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n").await;
     response_to(port, &format!("{post}connection: close\r\ncontent-length: 0\r\n\r\n")).await;
@@ -230,16 +239,28 @@ async fn each_refused_http_request_is_counted_by_its_reason() {
     let hit = format!("{post}{authorization}connection: close\r\ncontent-length: {length}\r\n\r\n{body}");
     response_to(port, &hit).await;
     let request = format!("GET /metrics HTTP/1.1\r\nhost: test\r\n{authorization}connection: close\r\n\r\n");
-    let busy = eventually("a connection beside the only one is refused", async || {
+    let mut client = closed.client().await;
+    let mut peek = descriptor(&[("api_key", "a")]);
+    peek.hits_addend = Some(0);
+    let busy = eventually("a request is queued", async || {
         let mut busy = connect(port).await;
-        busy.write_all(hit.as_bytes()).await.expect("it reads");
-        let live = "GET /livez HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
-        match response_to(port, live).await {
-            page if page.starts_with("HTTP/1.1 200") => Err(page),
-            _ => Ok(busy),
+        busy.write_all(hit.as_bytes()).await.map_err(|error| error.to_string())?;
+        loop {
+            let response = client.should_rate_limit("demo", vec![peek.clone()]).await.expect("a decision");
+            let reset = response.statuses[0].duration_until_reset.as_ref().map_or(0, |reset| reset.seconds);
+            // Two hits are in the bucket.
+            if reset > 120 {
+                return Ok(busy);
+            }
+            // It is refused if the connection before it is not closed yet.
+            if timeout(Duration::from_millis(5), busy.peek(&mut [0])).await.is_ok() {
+                return Err("the connection has a response".to_owned());
+            }
         }
     })
     .await;
+    let live = response_to(port, "GET /livez HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n").await;
+    assert!(!live.starts_with("HTTP/1.1 200"), "a connection beside the only one: {live}");
     drop(busy);
     let page = eventually("the server responds once the connection is closed", async || {
         match response_to(port, &request).await {

@@ -34,7 +34,7 @@ const ABSENT: [(&str, &[&str]); 3] = [
     ("slot", &["crates/cel", "crates/counts", "crates/http2", "crates/threads", "crates/transport"]),
     // TLS has tickets of its own.
     ("ticket", &["crates/cel", "crates/counts", "crates/http2", "crates/snapshot", "crates/threads"]),
-    ("Queued(ticket", &["crates", "src", "tests/it"]),
+    (concat!("Queued(", "ticket"), &["crates", "src", "tests/it"]),
 ];
 
 /// Folders and files that people read.
@@ -104,9 +104,8 @@ fn words_of_the_vocabulary_stand_only_where_they_have_their_meaning() {
         let mut all = Vec::new();
         folders.iter().for_each(|folder| files(&root.join(folder), &mut all));
         assert!(all.len() > folders.len(), "no files were read");
-        let own = Path::new(file!()).file_name();
-        for file in all.iter().filter(|file| file.file_name() != own) {
-            let text = fs::read_to_string(file).expect("a source");
+        for file in all {
+            let text = fs::read_to_string(&file).expect("a source");
             let lines = (1..).zip(text.lines()).filter(|(_, line)| line.contains(word));
             wrong.extend(lines.map(|(number, line)| format!("{}:{number}: {line}", file.display())));
         }

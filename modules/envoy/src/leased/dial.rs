@@ -190,7 +190,7 @@ mod certificates;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::tests::SETTINGS, *};
     use certificates::Authority;
     use rustls::{
         ServerConfig,
@@ -200,8 +200,6 @@ mod tests {
     use tidegate_transport::TlsClient;
     use tokio::{net::TcpListener, runtime, task::LocalSet};
     use tokio_rustls::TlsAcceptor;
-
-    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
 
     /// Accepts connections and sends SETTINGS on each.
     async fn respond(listener: TcpListener) {

@@ -95,7 +95,7 @@ impl<'s> Link<'s> {
     async fn run(mut self) {
         let (mut dialer, mut pause) = (Dialer::new(&self.shared.server), PAUSE_MIN);
         while !self.is_stopped() {
-            match self.connect(&mut dialer).await {
+            let failure = match self.connect(&mut dialer).await {
                 Ok(connected) => {
                     let address = connected.address;
                     self.shared.count(Counted::Connection(ConnectionEvent::Connected));
@@ -105,26 +105,26 @@ impl<'s> Link<'s> {
                     if !is_brief {
                         pause = PAUSE_MIN;
                     }
-                    let (event, why) = match end {
+                    let failure = match end {
                         End::Stopped => return,
-                        End::Closed => {
-                            // A server that closes each connection at once is not asked in a loop.
-                            if is_brief {
-                                address.into_iter().for_each(|address| dialer.suspect(address));
-                                self.wait(sleep(pause)).await;
-                                pause = (pause * 2).min(PAUSE_MAX);
-                            }
-                            continue;
-                        }
-                        End::Unresponsive => (ConnectionEvent::Unresponsive, UNRESPONSIVE.to_owned()),
-                        End::Failed(why) => (ConnectionEvent::Lost, why),
+                        End::Closed if !is_brief => continue,
+                        End::Closed => None,
+                        End::Unresponsive => Some((ConnectionEvent::Unresponsive, UNRESPONSIVE.to_owned())),
+                        End::Failed(why) => Some((ConnectionEvent::Lost, why)),
                     };
                     address.into_iter().for_each(|address| dialer.suspect(address));
-                    self.lost(event, &format!("{}{why}", shown(address, "", ": ")));
+                    failure.map(|(event, why)| (event, format!("{}{why}", shown(address, "", ": "))))
                 }
-                Err(why) => self.lost(ConnectionEvent::Failed, &why),
+                Err(why) => Some((ConnectionEvent::Failed, why)),
+            };
+            match failure {
+                Some((event, why)) => {
+                    self.lost(event, &why);
+                    self.pause(pause).await;
+                }
+                // A server that closes each connection at once is not asked in a loop.
+                None => _ = self.wait(sleep(pause)).await,
             }
-            self.pause(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
@@ -247,10 +247,7 @@ impl<'s> Link<'s> {
                 if let Err(why) = self.finish(token, end) {
                     return End::Failed(why);
                 }
-                if !is_response {
-                    continue;
-                }
-                if self.shared.is_away.swap(false, Ordering::Relaxed) {
+                if is_response && self.shared.is_away.swap(false, Ordering::Relaxed) {
                     let server = &self.shared.server.address;
                     let line =
                         format!("tidegate: connected to the server at {server}{}", shown(address, " (", ")"));
@@ -378,7 +375,7 @@ fn start(connection: &mut Connection<Reply>, token: u64, message: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Leased;
+    use super::super::{Leased, tests::SETTINGS};
     use crate::settings::{Address, HostPort, Server};
     use std::{
         io::{Read as _, Write as _},
@@ -387,7 +384,6 @@ mod tests {
     };
     use tidegate_core::clock::since_boot;
 
-    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     /// No stream was processed.
     const GOAWAY: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 

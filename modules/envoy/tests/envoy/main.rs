@@ -30,10 +30,10 @@ use std::{
     sync::{PoisonError, RwLock},
 };
 
-/// A test with an Envoy.
+/// A test, which is run with each Envoy.
 type Test = fn(&Binary);
 
-/// Tests that apply as much load as the machine takes: each runs while no other test does, with the first Envoy only.
+/// Tests that apply as much load as the machine takes: each runs while no other test does.
 const LOADS: &[(&str, Test)] = &[
     ("leased_fleet::ten_envoys_admit_the_limits_of_every_algorithm", leased_fleet::fleet),
     ("leased::four_envoys_admit_the_limit_together", leased::shared),
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
             let fail = || Err("TIDEGATE_REQUIRE names envoy, which is not installed".into());
             trials.push(Trial::test(*name, fail).with_kind("needs envoy").with_ignored_flag(!is_required));
         }
-        for binary in binaries.iter().take(if is_load { 1 } else { binaries.len() }) {
+        for binary in &binaries {
             let (version, binary, test) = (binary.version.clone(), binary.clone(), *test);
             let run = move || {
                 let _alone = is_load.then(|| MACHINE.write().unwrap_or_else(PoisonError::into_inner));

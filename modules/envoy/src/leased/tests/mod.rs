@@ -16,6 +16,9 @@ thread_local! {
     pub(super) static TIME: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
+/// An empty SETTINGS frame, the first that a server sends.
+pub(super) const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+
 /// The limit of each value of the key `k`, per second.
 const LIMIT: u64 = 2_000;
 
@@ -65,6 +68,14 @@ impl Run {
         let (at, now) = (self.at(), Monotonic::from_nanos(self.time));
         if self.nodes[node].decide(&request(&[("k", value)], hits), now) == Some(true) {
             (0..hits).for_each(|_| self.admitted.push((at, value.to_owned())));
+        }
+    }
+
+    /// Sends so many requests to the first node, one every half millisecond.
+    fn load(&mut self, count: usize) {
+        for _ in 0..count {
+            self.send(0, "hot", 1);
+            self.step();
         }
     }
 
@@ -185,10 +196,7 @@ fn faults_never_lead_beyond_the_limit() {
 #[test]
 fn a_process_that_ends_gives_its_credits_back() {
     let mut run = Run::new(&rules("algorithm: fixed_window", LIMIT), 2, 1);
-    (0..400).for_each(|_| {
-        run.send(0, "hot", 1);
-        run.step();
-    });
+    run.load(400);
     let now = Monotonic::from_nanos(run.time);
     run.nodes[0].retire(now);
     (0..10).for_each(|_| run.step());
@@ -235,10 +243,7 @@ fn a_request_is_charged_to_all_of_its_counters_or_none() {
 fn a_server_that_is_away_leaves_no_request_waiting() {
     let mut run = Run::new(&rules("algorithm: fixed_window", LIMIT), 1, 4);
     run.lost = 1_000;
-    (0..100).for_each(|_| {
-        run.send(0, "hot", 1);
-        run.step();
-    });
+    run.load(100);
     (0..60).for_each(|_| run.step());
     assert_eq!((run.undecided, run.nodes[0].wakes.load(Ordering::Relaxed)), (100, 100));
 }
@@ -246,10 +251,7 @@ fn a_server_that_is_away_leaves_no_request_waiting() {
 #[test]
 fn while_no_call_can_be_sent_nothing_is_due_before_a_deadline() {
     let mut run = Run::new(&rules("algorithm: fixed_window", LIMIT), 1, 5);
-    (0..200).for_each(|_| {
-        run.send(0, "hot", 1);
-        run.step();
-    });
+    run.load(200);
     assert!(!run.admitted.is_empty(), "the node has credits");
     // The connection is lost, and credits are not renewed.
     run.time += SECOND;
