@@ -32,7 +32,6 @@ descriptors:
 const OVERHEAD_MAX: f64 = 15.0;
 
 pub(super) const HEADER: &[&str] = &[
-    "client",
     "sequential p50: stub",
     "client",
     "overhead",

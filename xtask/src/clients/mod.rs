@@ -28,7 +28,7 @@ pub(super) struct Clients {
     /// Measure each client beside the bare gRPC stub of its language, against a release build (TIDEGATE_BIN: that server).
     #[arg(long, conflicts_with = "faults")]
     bench: bool,
-    /// Plant faults into copies of the clients' sources, and check that the conformance cases find each of them.
+    /// Then plant faults into copies of the clients' sources, and check that the conformance cases find each of them.
     #[arg(long)]
     faults: bool,
     /// Languages to test (python, go, node, java, rust); by default all.
@@ -39,7 +39,7 @@ pub(super) struct Clients {
 /// Results of one language: tests that passed and all tests, by group.
 type Counts = [(usize, usize); GROUPS.len()];
 
-/// The row of a language in the table, and what failed.
+/// The cells of a language in all tables, and what failed.
 type Outcome = Result<(Vec<String>, Vec<String>), Failure>;
 
 /// Runs one language.
@@ -59,52 +59,64 @@ impl Clients {
             Some(path) if self.bench => path.into(),
             _ => build_server(&repository, self.bench)?,
         };
-        let (header, run): (Vec<&str>, Run) = match (self.bench, self.faults) {
-            (true, _) => (bench::HEADER.to_vec(), bench::run),
-            (_, true) => (faults::header(), faults::run),
-            _ => ([&["client"], &GROUPS[..]].concat(), test),
+        let (headers, run): (Vec<Vec<&str>>, Run) = match (self.bench, self.faults) {
+            (true, _) => (vec![bench::HEADER.to_vec()], bench::run),
+            (_, true) => (vec![GROUPS.to_vec(), faults::names()], test_and_plant_faults),
+            _ => (vec![GROUPS.to_vec()], test),
         };
         let place = Place { repository: &repository, server: &server };
-        self.each_language(&header, languages(&repository)?, |language| run(language, &place))
+        self.each_language(&headers, languages(&repository)?, |language| run(language, &place))
     }
 
     /// Runs languages: twice as many at once as there are cores, since they wait for half of their time, unless they are measured.
+    /// Prints a table for each of the headers.
     fn each_language(
         &self,
-        header: &[&str],
+        headers: &[Vec<&str>],
         mut languages: Vec<Language>,
         run: impl Fn(&Language) -> Outcome + Sync,
     ) -> Result<ExitCode, Failure> {
         languages.retain(|language| self.only.is_empty() || self.only.contains(&language.toolchain));
-        let outcomes = threads::map(if self.bench { 1 } else { 2 * threads::cores() }, &languages, |language| {
-            language.probes.iter().all(|probe| succeeds(probe)).then(|| run(language))
-        });
+        let outcomes =
+            threads::map(if self.bench { 1 } else { 2 * threads::cores() }, &languages, |language| {
+                language.probes.iter().all(|probe| succeeds(probe)).then(|| run(language))
+            });
         let required = env::var("TIDEGATE_REQUIRE").unwrap_or_default();
-        let mut table = Table::new();
-        table.set_header(header);
+        let mut tables: Vec<(Table, usize)> = Vec::new();
+        for header in headers {
+            let mut table = Table::new();
+            if self.bench {
+                table.load_style(ASCII_MARKDOWN);
+            }
+            table.set_header(["client"].iter().chain(header));
+            tables.push((table, header.len()));
+        }
         let mut failed = Vec::new();
         for (Language { name, toolchain, .. }, outcome) in languages.iter().zip(outcomes) {
-            match outcome {
+            let cells = match outcome {
                 None => {
                     if required.split(',').any(|required| required == toolchain) {
                         failed.push(format!("{name}: {toolchain} is not installed"));
                     }
-                    table.add_row([name, "skipped: no toolchain"]);
+                    vec!["skipped: no toolchain".to_owned()]
                 }
                 Some(Ok((cells, failures))) => {
-                    table.add_row([name.clone()].into_iter().chain(cells));
                     failed.extend(failures.into_iter().map(|failure| format!("{name}: {failure}")));
+                    cells
                 }
                 Some(Err(failure)) => {
-                    table.add_row([name, "failed"]);
                     failed.push(format!("{name}: {failure}"));
+                    vec!["failed".to_owned()]
                 }
+            };
+            let mut cells = cells.into_iter();
+            for (table, columns) in &mut tables {
+                table.add_row([name.clone()].into_iter().chain(cells.by_ref().take(*columns)));
             }
         }
-        if self.bench {
-            table.load_style(ASCII_MARKDOWN);
+        for (table, _) in tables {
+            println!("{table}");
         }
-        println!("{table}");
         if failed.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(failed.join("\n")) }
     }
 }
@@ -133,6 +145,17 @@ fn test(language: &Language, place: &Place<'_>) -> Outcome {
     let is_complete = counts.iter().all(|(_, all)| *all > 0);
     let failures = if has_succeeded && is_complete { vec![] } else { vec!["tests failed".to_owned()] };
     Ok((cells.to_vec(), failures))
+}
+
+/// Tests one language and, if its tests pass, plants the faults that they have to find.
+fn test_and_plant_faults(language: &Language, place: &Place<'_>) -> Outcome {
+    let (mut cells, mut failures) = test(language, place)?;
+    if failures.is_empty() {
+        let (of_faults, not_found) = faults::run(language, place)?;
+        cells.extend(of_faults);
+        failures = not_found;
+    }
+    Ok((cells, failures))
 }
 
 /// Counts the tests of a run.
