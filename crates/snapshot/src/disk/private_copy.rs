@@ -3,7 +3,7 @@
 //! The copy is in the directory for temporary files. Its content is in a file without a name, as a snapshot contains the secret of the
 //! keys. The operating system frees such a file whenever the process ends, for whatever reason.
 
-use super::space::is_enough_to_read;
+use super::{sled_disk::indexes, space::is_enough_to_read};
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io,
@@ -67,6 +67,10 @@ impl PrivateCopy {
         }
         symlink(format!("/proc/{}/fd/{}", std::process::id(), content.as_raw_fd()), &link)?;
         fs::copy(database.join("conf"), path.join("conf")).map(drop).or_else(or_missing)?;
+        // Places of pages. Without them, sled may find none in a file whose parts it has reused.
+        for index in indexes(database)? {
+            fs::copy(database.join(&index), path.join(&index))?;
+        }
         // Blobs are only read, so that links to those in place suffice.
         DirBuilder::new().mode(0o700).create(path.join("blobs"))?;
         for entry in fs::read_dir(database.join("blobs")).into_iter().flatten() {

@@ -3,6 +3,7 @@
 mod format_1;
 #[cfg(feature = "mount")]
 mod full_disk;
+mod killed;
 mod power_cut;
 mod real_disk;
 

@@ -2,6 +2,7 @@
 
 use crate::disk::space::{Reservation, Room};
 use std::{
+    ffi::OsString,
     fs::{self, DirBuilder, File, OpenOptions},
     io,
     os::unix::fs::DirBuilderExt as _,
@@ -75,31 +76,39 @@ impl OpenGeneration {
 /// Opens the database once the process has released the lock of the database that it closed before. No other process has the lock: the
 /// directory is locked.
 fn open_database(path: &Path) -> sled::Result<sled::Db> {
-    let (mut waits_left, mut has_index) = (RELEASE_WAITS_MAX, true);
+    let mut waits_left = RELEASE_WAITS_MAX;
     loop {
         match try_open_database(path) {
             Err(sled::Error::Io(error)) if waits_left > 0 && is_locked(&error) => {
                 waits_left -= 1;
                 std::thread::sleep(RELEASE_WAIT);
             }
-            Err(sled::Error::Corruption { .. }) if has_index => {
-                remove_index(path)?;
-                has_index = false;
+            Err(error @ sled::Error::Corruption { .. }) => {
+                if !remove_newest_index(path)? {
+                    return Err(error);
+                }
             }
             opened => return opened,
         }
     }
 }
 
-/// Removes the index that sled keeps beside its file. sled then reads the file from the start.
-fn remove_index(path: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with("snap.") {
-            fs::remove_file(entry.path())?;
-        }
-    }
-    Ok(())
+/// The names of the index files that sled keeps beside its file, from the oldest to the newest. sled reads the last of them, and removes
+/// the others once that is complete.
+pub(in crate::disk) fn indexes(path: &Path) -> io::Result<Vec<OsString>> {
+    let names = fs::read_dir(path)?.map(|entry| Ok(entry?.file_name()));
+    let mut names = names.collect::<io::Result<Vec<OsString>>>()?;
+    names.retain(|name| name.to_string_lossy().starts_with("snap."));
+    names.sort();
+    Ok(names)
+}
+
+/// Removes the newest index, which a killed process has not completed. sled then reads the one before, which is still there. Without any, it
+/// reads its file from the start, and may find nothing if it has reused parts of that.
+fn remove_newest_index(path: &Path) -> io::Result<bool> {
+    let Some(newest) = indexes(path)?.pop() else { return Ok(false) };
+    fs::remove_file(path.join(newest))?;
+    Ok(true)
 }
 
 /// Whether sled could not acquire the lock, for which it has no error kind.
@@ -134,5 +143,29 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> sled::Result<T>) -> io::Result<T
             io::ErrorKind::InvalidData,
             "the database panicked on its files; the message is above",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All were removed, so that a start after a kill at that moment found no record.
+    #[test]
+    fn an_index_that_is_not_complete_is_removed_and_the_one_before_is_kept() {
+        let directory = tempfile::tempdir().expect("a directory");
+        for name in
+            ["snap.00000000000000A0.generating", "snap.0000000000000009", "db", "snap.00000000000000A0"]
+        {
+            fs::write(directory.path().join(name), "").expect("it can be written");
+        }
+        assert!(remove_newest_index(directory.path()).expect("it can be removed"));
+        assert_eq!(
+            indexes(directory.path()).expect("names"),
+            ["snap.0000000000000009", "snap.00000000000000A0"]
+        );
+        for is_left in [true, true, false] {
+            assert_eq!(remove_newest_index(directory.path()).expect("it can be removed"), is_left);
+        }
     }
 }
