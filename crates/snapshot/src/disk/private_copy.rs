@@ -67,7 +67,7 @@ impl PrivateCopy {
         }
         symlink(format!("/proc/{}/fd/{}", std::process::id(), content.as_raw_fd()), &link)?;
         fs::copy(database.join("conf"), path.join("conf")).map(drop).or_else(or_missing)?;
-        // Places of pages. Without them, sled may find none in a file whose parts it has reused.
+        // Without an index, sled may find no page in a file whose segments it has reused.
         for index in indexes(database)? {
             fs::copy(database.join(&index), path.join(&index))?;
         }

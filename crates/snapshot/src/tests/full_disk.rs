@@ -219,10 +219,7 @@ fn run(mounted: &Arc<Mounted>, number: u64, random: &mut impl FnMut(u64) -> u64,
 
 fn runs(runs: u64) -> Outcome {
     let (mut outcome, mut seed) = (Outcome::default(), 0x2545_f491_4f6c_dd1d_u64);
-    let mut random = |below: u64| {
-        seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (seed >> 33) % below
-    };
+    let mut random = |below| super::random(&mut seed, below);
     let mounts = SIZES_MB.map(|megabytes| Arc::new(Mounted::new(megabytes)));
     for number in 0..runs {
         run(&mounts[number as usize % mounts.len()], number, &mut random, &mut outcome);

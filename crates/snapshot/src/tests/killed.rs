@@ -1,6 +1,6 @@
 //! A process that is killed at random moments while it writes one snapshot after the other.
 
-use super::{RULES, content, count, key, limiter, pass, start_of_time};
+use super::{RULES, content, count, key, limiter, pass, random, start_of_time};
 use crate::{disk::sled_disk::SledDisk, restore::restore, write::Writer};
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ const KILLS: &str = "TIDEGATE_KILLS";
 const KILLS_DEFAULT: u64 = 12;
 /// Several nodes of sled.
 const COUNTERS: u64 = 9_000;
-/// The process ends by itself after so many, which take much longer than it lives.
+/// Number of snapshots after which a process that is not killed ends.
 const SNAPSHOTS: u64 = 2_000;
 const LIFE_MICROS: u64 = 150_000;
 const WRITING: &str = "the first snapshot is written";
@@ -32,12 +32,7 @@ fn start(disk: SledDisk) -> (Limiter, Writer) {
     (limiter, writer)
 }
 
-fn random(seed: &mut u64, below: u64) -> u64 {
-    *seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-    (*seed >> 33) % below
-}
-
-/// Starts with the directory, and writes snapshots of ever other counters.
+/// Starts with the directory, and writes a snapshot of all counters, then others after hits of some.
 fn write_snapshots(directory: &Path) {
     let (limiter, mut writer) = start(SledDisk::new(directory));
     let mut seed = u64::from(std::process::id());
@@ -51,8 +46,8 @@ fn write_snapshots(directory: &Path) {
     }
 }
 
-/// About one killed process in twenty left a directory in which `snapshot verify` found no record: sled read a copy without its index, and
-/// did not find its pages in a file whose parts it had reused. A start found none either if the process was killed while sled wrote an index.
+/// About one killed process in twenty left a directory in which `snapshot verify` found no record: the copy that it read had no index, and
+/// without an index sled finds no page in some files whose segments it has reused.
 #[test]
 fn a_killed_process_leaves_its_last_snapshot() {
     if let Some(directory) = env::var_os(DIRECTORY) {

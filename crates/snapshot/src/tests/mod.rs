@@ -55,6 +55,12 @@ fn limit(limiter: &Limiter, path: &str) -> (LimitId, Algorithm) {
     (*id, info.algorithm.clone())
 }
 
+/// A number below `below`; advances the seed.
+fn random(seed: &mut u64, below: u64) -> u64 {
+    *seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+    (*seed >> 33) % below
+}
+
 fn key(number: u64) -> Key {
     let high = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     Key::from_halves(high, high.rotate_left(31) ^ number)

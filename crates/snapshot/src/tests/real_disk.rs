@@ -119,10 +119,7 @@ fn damage_anywhere_in_the_files_is_an_error_or_changes_nothing() {
     drop(writer);
     let expected = content(&limiter, now);
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;
-    let mut random = |below: usize| {
-        seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (seed >> 33) as usize % below.max(1)
-    };
+    let mut random = |below: usize| super::random(&mut seed, below.max(1) as u64) as usize;
     for path in files_below(directory.path()) {
         let file = path.strip_prefix(directory.path()).unwrap().to_str().unwrap();
         let bytes = fs::read(&path).unwrap();

@@ -93,8 +93,8 @@ fn open_database(path: &Path) -> sled::Result<sled::Db> {
     }
 }
 
-/// The names of the index files that sled keeps beside its file, from the oldest to the newest. sled reads the last of them, and removes
-/// the others once that is complete.
+/// The names of the index files beside sled's file, from the oldest to the newest. sled reads the newest index, and removes the others once
+/// it is complete.
 pub(in crate::disk) fn indexes(path: &Path) -> io::Result<Vec<OsString>> {
     let names = fs::read_dir(path)?.map(|entry| Ok(entry?.file_name()));
     let mut names = names.collect::<io::Result<Vec<OsString>>>()?;
@@ -103,8 +103,8 @@ pub(in crate::disk) fn indexes(path: &Path) -> io::Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// Removes the newest index, which a killed process has not completed. sled then reads the one before, which is still there. Without any, it
-/// reads its file from the start, and may find nothing if it has reused parts of that.
+/// Removes the newest index, which a killed process has not completed, and returns whether there was an index. sled then reads the index
+/// before, which it keeps until the newest is complete. Without an index, sled may find no page in a file whose segments it has reused.
 fn remove_newest_index(path: &Path) -> io::Result<bool> {
     let Some(newest) = indexes(path)?.pop() else { return Ok(false) };
     fs::remove_file(path.join(newest))?;

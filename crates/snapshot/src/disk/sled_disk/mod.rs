@@ -14,8 +14,8 @@
 //!   before each opening, and sled writes it again.
 //! - It releases its file lock some time after it was closed. Opening waits for the release.
 //! - It writes an index file beside its data when it is opened, even for reading. If a process is killed meanwhile, half an index is left,
-//!   with which sled does not open; it is then removed, and the index before is read. Without an index, sled may find nothing in a file whose
-//!   parts it has reused. If the directory cannot be written to, a copy of file and index is read instead.
+//!   with which sled does not open; it is then removed, and the index before is read. Without an index, sled may find no page in a file
+//!   whose segments it has reused. If the directory cannot be written to, a copy of file and index is read instead.
 //! - After an error the database is closed and not written to again; the next snapshot begins a new generation.
 
 mod database;
