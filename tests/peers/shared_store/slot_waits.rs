@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     support::{
-        Client, descriptor, eventually,
+        Client, PATIENCE, descriptor, eventually,
         frames::{CANCEL, DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, RawConnection, call_head},
         http2,
     },
@@ -17,6 +17,7 @@ use crate::{
 use prost::Message;
 use std::time::{Duration, Instant};
 use tidegate::api::pb::service::RateLimitRequest;
+use tidegate_core::algorithm::Concurrency;
 use tokio::task::JoinHandle;
 
 tests_with! {
@@ -110,26 +111,34 @@ async fn calls_wait_in_their_order_and_those_that_are_reset_leave_it() {
     wait_until_free(&mut client, "one", 1).await;
 }
 
-/// Envoy may send the end of a request after the start of the next request, over another connection.
+/// Envoy may send the end of a request after the start of the next request, over another connection. Only ends within half of the default wait
+/// count: on a busy machine the end may take longer than the wait.
 async fn a_start_before_its_end_is_not_denied_by_the_default_wait() {
+    const ENDS: usize = 100;
     let store = RedisServer::start();
     let world = start(2, &store);
     let mut client = world.servers[0].client().await;
-    let mut denied = 0;
+    let (mut ended_in_time, mut denied, began) = (0, 0, Instant::now());
     let mut held = take(&mut client, &["default"]).await.expect("it is free");
-    for round in 0..200 {
-        let next = start_waiting(world.servers[round % 2].client().await, "default");
-        release(&mut client, &held).await;
-        held = match next.await.expect("a decision") {
-            Some(ticket) => ticket,
-            None => {
-                denied += 1;
-                take(&mut client, &["default"]).await.expect("it was released")
-            }
-        };
+    while ended_in_time < ENDS {
+        assert!(began.elapsed() < PATIENCE, "only {ended_in_time} ends were in time");
+        for server in &world.servers {
+            let (waiting, started) = (server.client().await, Instant::now());
+            let next = start_waiting(waiting, "default");
+            release(&mut client, &held).await;
+            let is_in_time = started.elapsed() <= Concurrency::WAIT_DEFAULT / 2;
+            let next = next.await.expect("a decision");
+            ended_in_time += usize::from(is_in_time);
+            denied += usize::from(is_in_time && next.is_none());
+            held = match next {
+                Some(ticket) => ticket,
+                None => take(&mut client, &["default"]).await.expect("it was released"),
+            };
+        }
     }
-    // The end itself may take longer than the wait on a busy machine.
-    assert!(denied <= 10, "{denied} of 200 denied");
+    println!("{denied} of {ended_in_time} denied");
+    // The server that waits may be suspended as well.
+    assert!(denied <= ENDS / 20, "{denied} of {ended_in_time} denied");
 }
 
 async fn a_call_without_a_slot_is_denied_after_its_wait() {
