@@ -128,6 +128,7 @@ async fn statsd_receives_the_names_of_the_reference_server_with_all_keys() {
         ("ratelimit.service.config_load_success", 1.0),
         ("ratelimit_server.ShouldRateLimit.total_requests", 10.0),
         ("ratelimit_server.ShouldRateLimit.response_time", 9.0),
+        ("own.requests.code.over_limit", 2.0),
     ] {
         receiver.receive_until(name, value);
     }
@@ -138,7 +139,6 @@ async fn statsd_receives_the_names_of_the_reference_server_with_all_keys() {
         receiver.sums
     );
     assert!(!receiver.sums.keys().any(|name| name.contains("ratelimit_service")), "{:#?}", receiver.sums);
-    assert_eq!(receiver.sums["own.requests.code.over_limit"], 2.0);
 }
 
 #[tokio::test]

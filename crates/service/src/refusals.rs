@@ -14,7 +14,6 @@ labels! {
         NoDescriptors = "no_descriptors",
         /// INVALID_ARGUMENT: there are too many descriptors.
         ManyDescriptors = "many_descriptors",
-        /// INVALID_ARGUMENT: a descriptor has no entry.
         /// INVALID_ARGUMENT: a descriptor has too many entries.
         ManyEntries = "many_entries",
         /// INVALID_ARGUMENT: an entry has no key.
