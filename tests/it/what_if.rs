@@ -138,13 +138,12 @@ async fn a_log_in_the_request_is_replayed_and_errors_name_the_field_and_the_line
     let log = base64((100..8_300).chain(0..100).map(line).collect::<String>().as_bytes());
     let request = json!({ "rules": PROPOSED, "log": log, "against": "RECORDED" });
     // A comparison has a low priority and a time limit. On a busy machine it may not come to the last lines.
-    let error = eventually("the whole log is read", async || {
-        match shop.call(&shop.read, "WhatIf", &request).await {
+    let error =
+        eventually("the whole log is read", async || match shop.call(&shop.read, "WhatIf", &request).await {
             (400, error) => Ok(error),
             (status, report) => Err((status, report["notes"].clone())),
-        }
-    })
-    .await;
+        })
+        .await;
     assert_eq!(error["fields"][0]["field"].as_str(), Some("log"), "{error}");
     assert!(error["message"].as_str().is_some_and(|text| text.contains("sort the log by time")), "{error}");
     let broken =

@@ -1,6 +1,6 @@
 //! Completion by real shells, of commands and of the rules of a running server.
 
-use crate::support::{Server, rules_file};
+use crate::support::{Server, eventually_blocking, rules_file};
 use std::{process::Command, str};
 use tempfile::NamedTempFile;
 
@@ -51,6 +51,14 @@ fn lines(shell: &str, args: &[&str], script: &str, address: &str) -> Vec<String>
     lines
 }
 
+/// Asserts these completions. A command waits for the server only as long as a person who presses a key, so a busy machine may need several.
+fn assert_completions(complete: impl Fn() -> Vec<String>, expected: &[&str]) {
+    eventually_blocking("the completions", || {
+        let completed = complete();
+        if completed == expected { Ok(()) } else { Err(completed) }
+    });
+}
+
 fn path_with_tidegate() -> String {
     let folder = std::path::Path::new(TIDEGATE).parent().expect("a folder").display();
     format!("{folder}:{}", std::env::var("PATH").unwrap_or_default())
@@ -79,16 +87,17 @@ async fn bash_completes_commands_and_rules() {
     assert!(completed(&["tidegate", "ct"]).contains(&"ctl".to_owned()));
     assert!(completed(&["tidegate", "ctl", "bl"]).contains(&"block".to_owned()));
     let rules = ["user", "user\\ →\\ path=/login"];
-    assert_eq!(completed(&["tidegate", "ctl", "top", "--rule", "us"]), rules);
-    assert_eq!(completed(&["tidegate", "ctl", "top", "--rule", "user\\ "]), rules[1..]);
-    assert_eq!(completed(&["tidegate", "ctl", "reset", "shop", "--rule", "pl"]), ["plan"]);
-    assert_eq!(completed(&["tidegate", "ctl", "peek", "sh"]), ["shop"]);
+    let expect = |words: &[&str], expected: &[&str]| assert_completions(|| completed(words), expected);
+    expect(&["tidegate", "ctl", "top", "--rule", "us"], &rules);
+    expect(&["tidegate", "ctl", "top", "--rule", "user\\ "], &rules[1..]);
+    expect(&["tidegate", "ctl", "reset", "shop", "--rule", "pl"], &["plan"]);
+    expect(&["tidegate", "ctl", "peek", "sh"], &["shop"]);
     // Without a server there are no completions, and no error.
     let nowhere = bash(DYNAMIC, &["tidegate", "ctl", "top", "--rule", "us"], "127.0.0.1:1");
     assert_eq!(nowhere, [""; 1]);
     // The address on the command line has precedence.
     let words = ["tidegate", "ctl", "--addr", &shop.address, "top", "--rule", "pl"];
-    assert_eq!(bash(DYNAMIC, &words, "127.0.0.1:1"), ["plan"]);
+    assert_completions(|| bash(DYNAMIC, &words, "127.0.0.1:1"), &["plan"]);
 }
 
 async fn bash_completes_commands_by_the_static_script() {
@@ -99,7 +108,7 @@ async fn bash_completes_commands_by_the_static_script() {
 pub mod zsh {
     //! Zsh's functions that display completions work in its line editor only; here they print.
 
-    use super::{Shop, lines};
+    use super::{Shop, assert_completions, lines};
 
     crate::tests_with! { ZSH: zsh_completes_commands_and_rules }
 
@@ -121,8 +130,10 @@ pub mod zsh {
         };
         let dynamic = "TIDEGATE_COMPLETE=zsh tidegate";
         assert_eq!(completed(dynamic, "tidegate ctl bl"), ["block"]);
-        assert_eq!(completed(dynamic, "tidegate ctl top --rule us"), ["user", "user → path=/login"]);
-        assert_eq!(completed(dynamic, "tidegate ctl peek sh"), ["shop"]);
+        let expect =
+            |words: &str, expected: &[&str]| assert_completions(|| completed(dynamic, words), expected);
+        expect("tidegate ctl top --rule us", &["user", "user → path=/login"]);
+        expect("tidegate ctl peek sh", &["shop"]);
         // The static script is accepted.
         let parsed =
             lines("zsh", &["-f"], "zsh -n =(tidegate completions zsh) && print parsed", &shop.address);
@@ -131,7 +142,7 @@ pub mod zsh {
 }
 
 pub mod fish {
-    use super::{Shop, lines};
+    use super::{Shop, assert_completions, lines};
 
     crate::tests_with! { FISH: fish_completes_commands_and_rules }
 
@@ -147,8 +158,10 @@ pub mod fish {
         };
         let dynamic = "TIDEGATE_COMPLETE=fish tidegate";
         assert_eq!(completed(dynamic, "tidegate ctl bl"), ["block"]);
-        assert_eq!(completed(dynamic, "tidegate ctl top --rule us"), ["user", "user → path=/login"]);
-        assert_eq!(completed(dynamic, "tidegate ctl peek sh"), ["shop"]);
+        let expect =
+            |words: &str, expected: &[&str]| assert_completions(|| completed(dynamic, words), expected);
+        expect("tidegate ctl top --rule us", &["user", "user → path=/login"]);
+        expect("tidegate ctl peek sh", &["shop"]);
         assert_eq!(completed("tidegate completions fish", "tidegate ctl bl"), ["block"]);
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct HttpFlags {
     /// callers of the control API and holders of leases get their roles from it, on the gRPC port too. Read again when it changes.
     #[arg(long, value_name = "FILE", requires = "uses_of_tokens")]
     pub(super) http_token_file: Option<PathBuf>,
-    /// Maximum number of HTTP connections. Beyond it the idlest connection is closed.
+    /// Maximum number of HTTP connections. Beyond it a connection of the client with the most connections is closed.
     #[arg(long, value_name = "N", default_value = "256")]
     http_max_connections: NonZeroUsize,
     /// Maximum bytes of the line and the headers of an HTTP request; a longer head is refused with 431.

@@ -63,7 +63,8 @@ impl Walk<'_> {
         let debt_max = self.debt_max(fields, &counting, charge, reserve);
         let schedule = self.schedule(fields, &counting);
         let ban = self.ban(fields, &counting);
-        let anchor = self.anchor(fields);
+        // Another algorithm has no calendar: the key is then reported as unknown.
+        let anchor = counting.algorithm.calendar().and_then(|_| self.anchor(fields));
         counting.algorithm = self.shareable(field, counting.algorithm);
         let field = field.clone();
         Some(DeclaredLimit { name, counting, charge, debt_max, schedule, when, ban, anchor, reserve, field })
