@@ -20,6 +20,7 @@ type middlewareCase struct {
 	OnFailure   string `json:"on_failure"`
 	Descriptors [][]struct {
 		Header, Constant *string
+		ClientAddress    string `json:"client_address"`
 		Entry, Missing   string
 	}
 	Requests []struct {
@@ -44,9 +45,14 @@ func (c *middlewareCase) limits() Limits {
 	for _, keys := range c.Descriptors {
 		var sources []KeySource
 		for _, key := range keys {
-			if key.Header != nil {
+			switch {
+			case key.Header != nil:
 				sources = append(sources, HeaderKey(key.Entry, *key.Header, missing[key.Missing]))
-			} else {
+			case key.ClientAddress == "forwarded":
+				sources = append(sources, ForwardedAddressKey(key.Entry, 1, missing[key.Missing]))
+			case key.ClientAddress != "":
+				sources = append(sources, ClientAddressKey(key.Entry, 1, missing[key.Missing]))
+			default:
 				sources = append(sources, Constant(key.Entry, *key.Constant))
 			}
 		}

@@ -167,6 +167,10 @@ FRAMEWORKS: list[Callable[..., Any]] = [
 def key_of(given: Any) -> keys.Key:
     if "constant" in given:
         return keys.constant(given["entry"], given["constant"])
+    if "client_address" in given:
+        return keys.client_address(
+            trusted_proxies=1, entry=given["entry"], missing=given["missing"], forwarded=given["client_address"]
+        )
     return keys.header(given["header"], entry=given["entry"], missing=given["missing"])
 
 

@@ -95,10 +95,9 @@ impl Key {
         missing: Missing,
     ) -> Self {
         let read = move |request: RequestInfo<'_>| {
-            let lines = request.headers.get_all("x-forwarded-for").iter();
-            let lines: Vec<&str> = lines.map(|line| line.to_str().unwrap_or_default()).collect();
+            let forwarded_for = joined(request.headers, "x-forwarded-for");
             let peer = peer(request.extensions).map(|address| address.ip().to_string());
-            client_address(peer.as_deref(), &lines, trusted_proxies)
+            client_address(peer.as_deref(), &[&forwarded_for], trusted_proxies)
         };
         Self::custom(entry, read, missing)
     }
@@ -110,9 +109,7 @@ impl Key {
         missing: Missing,
     ) -> Self {
         let read = move |request: RequestInfo<'_>| {
-            let lines = request.headers.get_all("forwarded").iter();
-            let lines: Vec<&str> = lines.map(|line| line.to_str().unwrap_or_default()).collect();
-            forwarded_address(&lines, trusted_proxies.get())
+            forwarded_address(&[&joined(request.headers, "forwarded")], trusted_proxies.get())
         };
         Self::custom(entry, read, missing)
     }
@@ -121,6 +118,13 @@ impl Key {
 /// The bytes without white space around them.
 fn trimmed(bytes: &[u8]) -> &[u8] {
     str::from_utf8(bytes).map_or_else(|_| bytes.trim_ascii(), |text| text.trim().as_bytes())
+}
+
+/// The lines of a header that is a list, as one line. Bytes that are not UTF-8 are replaced, since clients may send any bytes left of what a
+/// trusted proxy appends to their line.
+fn joined(headers: &HeaderMap, name: &str) -> String {
+    let lines = headers.get_all(name).iter().map(|line| String::from_utf8_lossy(line.as_bytes()));
+    lines.collect::<Vec<_>>().join(",")
 }
 
 /// Outcome of reading the keys of a request.

@@ -8,12 +8,13 @@ import { expect, onTestFinished, test } from "vitest";
 import { rateLimit as expressRateLimit } from "../src/express.js";
 import { rateLimit as fastifyRateLimit } from "../src/fastify.js";
 import { rateLimit as honoRateLimit } from "../src/hono.js";
-import { constant, header, Tidegate, type Key, type Missing, type OnFailure } from "../src/index.js";
+import { clientAddress, constant, header, Tidegate, type Key, type Missing, type OnFailure } from "../src/index.js";
 import { rateLimit as nextRateLimit } from "../src/next.js";
 import { cases, misbehaving, serve } from "./servers.js";
 
 type CaseKey =
   | { readonly header: string; readonly entry: string; readonly missing: Missing }
+  | { readonly client_address: "x-forwarded-for" | "forwarded"; readonly entry: string; readonly missing: Missing }
   | { readonly constant: string; readonly entry: string };
 
 interface Case {
@@ -34,6 +35,15 @@ interface Case {
       readonly seen?: readonly string[];
     };
   }[];
+}
+
+function keyOf(key: CaseKey): Key {
+  if ("constant" in key) {
+    return constant(key.entry, key.constant);
+  }
+  return "header" in key
+    ? header(key.header, key)
+    : clientAddress({ ...key, trustedProxies: 1, forwarded: key.client_address });
 }
 
 const MARK = "x-rate-limited";
@@ -147,9 +157,7 @@ test.each(COMBINED)("middleware: $name with $framework", async (given) => {
   onTestFinished(() => {
     client.close();
   });
-  const keys = given.descriptors.map((descriptor) => {
-    return descriptor.map((key) => ("header" in key ? header(key.header, key) : constant(key.entry, key.constant)));
-  });
+  const keys = given.descriptors.map((descriptor) => descriptor.map(keyOf));
   const listener = await FRAMEWORKS[given.framework]?.({ client, keys });
   const server = createServer(listener).listen(0, "127.0.0.1");
   onTestFinished(() => {

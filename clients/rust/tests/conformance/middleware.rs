@@ -3,7 +3,7 @@
 use crate::{client, list, misbehaving, number, serve, text};
 use axum::{Router, extract::Request, routing::get};
 use serde_json::Value;
-use std::collections::HashMap;
+use std::{collections::HashMap, num::NonZeroUsize};
 use tidegate_client::{Key, Missing, OnFailure, RateLimitLayer};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -26,6 +26,11 @@ fn key(case: &Value) -> Key {
         "allow" => Missing::Allow,
         _ => Missing::Shared,
     };
+    match case["client_address"].as_str() {
+        Some("forwarded") => return Key::forwarded_address(entry, NonZeroUsize::MIN, missing),
+        Some(_) => return Key::client_address(entry, 1, |_| None, missing),
+        None => {}
+    }
     // The names of a program are constants.
     Key::header(entry, text(&case["header"]).to_owned().leak(), missing)
 }

@@ -84,12 +84,15 @@ public final class MiddlewareCases {
 
   private static Key key(JsonNode key) {
     String entry = key.get("entry").asText();
-    return key.has("constant")
-        ? Key.constant(entry, key.get("constant").asText())
-        : Key.header(
-            entry,
-            key.get("header").asText(),
-            Missing.valueOf(key.get("missing").asText().toUpperCase(Locale.ROOT)));
+    if (key.has("constant")) {
+      return Key.constant(entry, key.get("constant").asText());
+    }
+    Missing missing = Missing.valueOf(key.get("missing").asText().toUpperCase(Locale.ROOT));
+    return switch (key.path("client_address").asText()) {
+      case "x-forwarded-for" -> Key.clientAddress(entry, 1, missing);
+      case "forwarded" -> Key.forwardedAddress(entry, 1, missing);
+      default -> Key.header(entry, key.get("header").asText(), missing);
+    };
   }
 
   private record Response(int status, Map<String, String> headers, String body) {}
