@@ -234,7 +234,7 @@ def entries_of(keys: Sequence[Key], request: RequestInfo) -> Entries | None:
 
     Raises `MissingKeyError` or `BadKeyError` if it is refused.
     """
-    entries = []
+    entries, is_limited = [], True
     for key in keys:
         value = key.read(request)
         if value and not value.isascii() and not is_value(value):
@@ -242,8 +242,8 @@ def entries_of(keys: Sequence[Key], request: RequestInfo) -> Entries | None:
         if not value:
             if key.missing == "reject":
                 raise MissingKeyError(key.entry)
-            if key.missing == "allow":
-                return None
+            # A later key may still refuse the request.
+            is_limited = is_limited and key.missing != "allow"
             value = ""
         entries.append((key.entry, value))
-    return tuple(entries)
+    return tuple(entries) if is_limited else None
