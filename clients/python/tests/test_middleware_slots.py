@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import flask
@@ -101,6 +103,37 @@ def eventually_released(client: FakeTidegate, slots: int) -> None:
     while sum(map(is_release, client.calls)) < slots and time.monotonic() < until:
         time.sleep(0.005)
     assert sum(map(is_release, client.calls)) == slots
+
+
+@pytest.mark.parametrize("is_decided", [False, True])
+async def test_django_keeps_no_slot_of_a_request_that_is_cancelled_before_its_view(is_decided: bool) -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def decide_later(call: FakeCall) -> Decision:
+        has_begun.set()
+        may_end.wait(10)
+        return decide(call)
+
+    client = FakeTidegate(decide_later)
+
+    @of_django.limit(client, ALL)
+    async def view(_: HttpRequest) -> HttpResponse:
+        raise AssertionError("the view of a request that is cancelled")
+
+    with ThreadPoolExecutor(1) as executor:
+        asyncio.get_running_loop().set_default_executor(executor)
+        serving = asyncio.ensure_future(view(RequestFactory().get("/")))
+        while not has_begun.is_set():
+            await asyncio.sleep(0)
+        if is_decided:
+            may_end.set()
+            # The only thread has returned the decision, which the event loop has not taken.
+            executor.submit(int).result()
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        may_end.set()
+    assert list(map(is_release, client.calls)) == [False, True]
 
 
 def test_django_releases_the_slots_of_a_response_that_is_replaced_by_304() -> None:

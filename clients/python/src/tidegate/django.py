@@ -218,22 +218,25 @@ class _Limited:
 async def _in_thread(
     decide: Callable[[], Slot | Refusal | None], end: Callable[[Slot | AioSlot, int | None], None]
 ) -> Slot | Refusal | None:
-    """Decide in a thread; a task that is cancelled before keeps no slot."""
-    is_cancelled = threading.Event()
+    """Decide in a thread; a task that is cancelled before it has the outcome keeps no slot."""
+    held: list[Slot] = []
+    # Acquired by the thread with a slot or by the cancelled task, never released: the second of them ends the slot.
+    first = threading.Lock()
 
     def decided() -> Slot | Refusal | None:
         outcome = decide()
-        if is_cancelled.is_set() and isinstance(outcome, Slot):
-            end(outcome, None)
+        if isinstance(outcome, Slot):
+            held.append(outcome)
+            if not first.acquire(blocking=False):
+                end(outcome, None)
         return outcome
 
     deciding = asyncio.ensure_future(sync_to_async(decided, thread_sensitive=False)())
     try:
         return await asyncio.shield(deciding)
     except asyncio.CancelledError:
-        is_cancelled.set()
-        if deciding.done() and not deciding.cancelled() and isinstance(outcome := deciding.result(), Slot):
-            await asyncio.shield(sync_to_async(end, thread_sensitive=False)(outcome, None))
+        if not first.acquire(blocking=False):
+            asyncio.get_running_loop().run_in_executor(None, end, held[0], None)
         raise
 
 
