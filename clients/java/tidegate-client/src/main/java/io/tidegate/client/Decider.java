@@ -321,7 +321,7 @@ final class Decider {
             }
           } catch (RequestException refused) {
             decided.completeExceptionally(refused);
-          } catch (RuntimeException unexpected) {
+          } catch (RuntimeException | Error unexpected) {
             decided.completeExceptionally(new CompletionException(unexpected));
           }
         });

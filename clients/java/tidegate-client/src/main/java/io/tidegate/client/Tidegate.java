@@ -360,8 +360,14 @@ public final class Tidegate implements AutoCloseable {
           CompletableFuture.delayedExecutor(nanos, TimeUnit.NANOSECONDS)
               .execute(
                   () -> {
-                    if (!result.isDone()) {
+                    if (result.isDone()) {
+                      return;
+                    }
+                    try {
                       waitAsync(result, waitMax, descriptors, options, startedNanos);
+                    } catch (RuntimeException | Error ofAttempt) {
+                      // Such as of a client that was closed meanwhile.
+                      result.completeExceptionally(ofAttempt);
                     }
                   });
         });

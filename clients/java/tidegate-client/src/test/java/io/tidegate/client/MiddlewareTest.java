@@ -22,9 +22,11 @@ import io.grpc.stub.MetadataUtils;
 import io.grpc.stub.ServerCalls;
 import io.tidegate.client.grpc.RateLimitServerInterceptor;
 import io.tidegate.client.middleware.DeniedBody;
+import io.tidegate.client.middleware.Guard;
 import io.tidegate.client.middleware.Key;
 import io.tidegate.client.middleware.Limits;
 import io.tidegate.client.middleware.Missing;
+import io.tidegate.client.middleware.RequestInfo;
 import io.tidegate.client.servlet.RateLimitFilter;
 import jakarta.servlet.DispatcherType;
 import jakarta.servlet.http.HttpServlet;
@@ -238,6 +240,45 @@ class MiddlewareTest {
     assertEquals(429, denied.statusCode());
     assertEquals("application/json", denied.headers().firstValue("content-type").orElse(""));
     assertEquals("{\"path\":\"/\"}", denied.body());
+  }
+
+  @Test
+  void anErrorOfTheBodyOfADenialEndsTheRequest() {
+    Tidegate client = Tidegate.fake(call -> Decision.denied(Duration.ofSeconds(5)));
+    Limits limits =
+        Limits.of(Key.constant("route", "all"))
+            .deniedBody(
+                (decision, request) -> {
+                  throw new StackOverflowError("of the application");
+                });
+    RequestInfo request =
+        new RequestInfo() {
+          @Override
+          public String peer() {
+            return "192.0.2.1";
+          }
+
+          @Override
+          public String method() {
+            return "GET";
+          }
+
+          @Override
+          public String path() {
+            return "/";
+          }
+
+          @Override
+          public List<String> header(String name) {
+            return List.of();
+          }
+
+          @Override
+          public Object nativeRequest() {
+            return this;
+          }
+        };
+    assertTrue(new Guard(client, limits).decideAsync(request).isCompletedExceptionally());
   }
 
   @Test

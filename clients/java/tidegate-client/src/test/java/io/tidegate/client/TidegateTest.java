@@ -30,6 +30,7 @@ import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
@@ -116,6 +117,17 @@ class TidegateTest {
     CallOptions three = CallOptions.DEFAULT.cost(3);
     List<Descriptor> other = List.of(Descriptor.of("user", "b"));
     assertFalse(client.waitUntilReady(patient, other, three).allowed());
+  }
+
+  @Test
+  void waitingFailsIfTheClientIsClosedMeanwhile() {
+    Tidegate client = Tidegate.fake(call -> Decision.denied(Duration.ofMillis(1)));
+    CompletableFuture<Decision> waiting =
+        client.waitUntilReadyAsync(Duration.ofMinutes(1), List.of(USER), CallOptions.DEFAULT);
+    client.close();
+    ExecutionException failed =
+        assertThrows(ExecutionException.class, () -> waiting.get(20, TimeUnit.SECONDS));
+    assertInstanceOf(IllegalStateException.class, failed.getCause());
   }
 
   @Test

@@ -88,7 +88,7 @@ public final class Guard {
                 if (!decided.complete(outcome) && outcome instanceof Outcome.Admitted admitted) {
                   admitted.end(0);
                 }
-              } catch (RuntimeException unexpected) {
+              } catch (RuntimeException | Error unexpected) {
                 decided.completeExceptionally(unexpected);
               }
             });
