@@ -59,12 +59,20 @@ impl fmt::Debug for Options {
     }
 }
 
-/// The slots of a request, among its extensions if it holds any. They are released when the response's body and all clones of this are
-/// dropped.
+/// The slots that a request holds by all layers so far, among its extensions if there are any. They are released when the response's body
+/// and all clones of this are dropped.
 ///
 /// The body of a response ends before its WebSocket: a handler has to move a clone into the task that serves the upgraded connection.
 #[derive(Clone, Debug)]
-pub struct RequestSlot(#[expect(dead_code, reason = "it is held until it is dropped")] Arc<Slot>);
+pub struct RequestSlot(#[expect(dead_code, reason = "it is held until it is dropped")] Arc<Held>);
+
+/// The slots of a layer, and those of the layers around it.
+#[derive(Debug)]
+#[expect(dead_code, reason = "they are held until they are dropped")]
+struct Held {
+    own: Slot,
+    outer: Option<RequestSlot>,
+}
 
 impl RateLimitLayer {
     /// Creates a layer with the entries of the descriptor, in order.
@@ -297,11 +305,14 @@ impl RateLimitLayer {
         request.extensions_mut().insert::<Decision>(decision.clone());
         // Without an answer nothing was taken.
         let descriptors = counted.filter(|_| decision.error.is_none());
-        let slot = decision.ticket.is_some().then(|| RequestSlot(Arc::new(slot)));
-        if let Some(slot) = &slot {
-            request.extensions_mut().insert(slot.clone());
+        if decision.ticket.is_none() {
+            return Ok(Admitted { slot: None, descriptors, headers });
         }
-        Ok(Admitted { slot, descriptors, headers })
+        // A handler finds one value, whatever the number of layers.
+        let outer = request.extensions_mut().remove();
+        let slot = RequestSlot(Arc::new(Held { own: slot, outer }));
+        request.extensions_mut().insert(slot.clone());
+        Ok(Admitted { slot: Some(slot), descriptors, headers })
     }
 }
 

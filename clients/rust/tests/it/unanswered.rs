@@ -295,9 +295,12 @@ async fn requests_that_do_not_count_give_their_hits_back() {
 }
 
 #[tokio::test]
-async fn an_upgraded_connection_may_hold_the_slot_of_its_request() {
-    let (client, calls) = admitting(Some("slot-1"));
-    let layer = RateLimitLayer::new(client, [Key::constant("route", "all")]);
+async fn an_upgraded_connection_may_hold_the_slots_of_all_layers() {
+    let (outer, calls_of_outer) = admitting(Some("slot-1"));
+    let (inner, calls_of_inner) = admitting(Some("slot-2"));
+    let [outer, inner] =
+        [outer, inner].map(|client| RateLimitLayer::new(client, [Key::constant("route", "all")]));
+    let calls = || [&calls_of_outer, &calls_of_inner].map(|calls| calls.lock().expect("no panic").len());
     let kept = Arc::new(Mutex::new(None));
     let keeping = Arc::clone(&kept);
     let upgrade = move |request: Request<Body>| {
@@ -308,13 +311,13 @@ async fn an_upgraded_connection_may_hold_the_slot_of_its_request() {
         }
     };
     let request = Request::get("/").body(Body::empty()).expect("a request");
-    let mut service = layer.layer(tower_service_fn(upgrade));
+    let mut service = outer.layer(inner.layer(tower_service_fn(upgrade)));
     drop(service.call(request).await.expect("a response"));
     tokio::task::yield_now().await;
-    assert_eq!(calls.lock().expect("no panic").len(), 1, "the slot is held");
+    assert_eq!(calls(), [1, 1], "the slots are held");
     drop(kept.lock().expect("no panic").take());
     tokio::task::yield_now().await;
-    assert_eq!(calls.lock().expect("no panic").len(), 2, "the slot is released");
+    assert_eq!(calls(), [2, 2], "the slots are released");
 }
 
 /// A service made of a function.
