@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import grpc.aio
 import pytest
 
-from tidegate import Decision, keys
+from tidegate import Decision, RateLimited, keys
 from tidegate.grpc import AioRateLimitInterceptor, RateLimitInterceptor
-from tidegate.testing import FakeAioTidegate, FakeCall, FakeTidegate, admitted
+from tidegate.testing import FakeAioTidegate, FakeCall, FakeTidegate, admitted, denied
 
 ALL = [keys.constant("route", "all")]
 
@@ -107,6 +110,100 @@ async def test_middleware_marks_of_grpc_with_asyncio_replace_what_the_client_sen
             await channel.unary_unary("/s/Fail", bytes, bytes)(b"", timeout=10)
     await server.stop(None)
     assert len(released(client)) == 3
+
+
+class Blocking(grpc.GenericRpcHandler):  # type: ignore[type-arg]
+    """Methods that are no coroutines, of all four kinds: they respond with the mark, and with the requests."""
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        def seen(context: Any) -> bytes:
+            with pytest.raises(RuntimeError):
+                asyncio.get_running_loop()
+            (value,) = [value for key, value in context.invocation_metadata() if key == "x-rate-limited"]
+            return str(value).encode()
+
+        def fail(_: Any, context: Any) -> bytes:
+            context.abort(grpc.StatusCode.NOT_FOUND, "of the handler")
+            return b""
+
+        def denied_inside(_: Any, __: Any) -> bytes:
+            raise RateLimited(denied(retry_after=7))
+
+        use: Any = {
+            "/s/OneOne": grpc.unary_unary_rpc_method_handler(lambda request, context: seen(context) + request),
+            "/s/OneMany": grpc.unary_stream_rpc_method_handler(
+                lambda request, context: iter([seen(context), request, request])
+            ),
+            "/s/ManyOne": grpc.stream_unary_rpc_method_handler(
+                lambda requests, context: seen(context) + b"".join(requests)
+            ),
+            "/s/ManyMany": grpc.stream_stream_rpc_method_handler(
+                lambda requests, context: iter([seen(context), *requests])
+            ),
+            "/s/Fail": grpc.unary_unary_rpc_method_handler(fail),
+            "/s/Denied": grpc.unary_unary_rpc_method_handler(denied_inside),
+        }
+        return use.get(handler_call_details.method)
+
+
+@contextlib.asynccontextmanager
+async def with_blocking_methods(client: FakeAioTidegate) -> AsyncIterator[grpc.aio.Channel]:
+    pool = ThreadPoolExecutor(2)
+    server = grpc.aio.server(pool, interceptors=[AioRateLimitInterceptor(client, ALL)])
+    server.add_generic_rpc_handlers((Blocking(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield channel
+    await server.stop(None)
+    await asyncio.to_thread(pool.shutdown)
+
+
+async def test_middleware_of_grpc_with_asyncio_runs_blocking_methods_in_threads_and_ends_their_slots() -> None:
+    client = FakeAioTidegate(marked)
+    async with with_blocking_methods(client) as channel:
+        assert await channel.unary_unary("/s/OneOne", bytes, bytes)(b"a", timeout=10) == b"yesa"
+        one_many = channel.unary_stream("/s/OneMany", bytes, bytes)(b"a", timeout=10)
+        assert [one async for one in one_many] == [b"yes", b"a", b"a"]
+        many_one = channel.stream_unary("/s/ManyOne", bytes, bytes)(iter([b"a", b"b"]), timeout=10)
+        assert await many_one == b"yesab"
+        many_many = channel.stream_stream("/s/ManyMany", bytes, bytes)(iter([b"a", b"b"]), timeout=10)
+        assert [one async for one in many_many] == [b"yes", b"a", b"b"]
+        assert len(released(client)) == 4
+        for method, code in [("/s/Fail", grpc.StatusCode.NOT_FOUND), ("/s/Denied", grpc.StatusCode.RESOURCE_EXHAUSTED)]:
+            with pytest.raises(grpc.aio.AioRpcError) as failed:
+                await channel.unary_unary(method, bytes, bytes)(b"", timeout=10)
+            assert failed.value.code() is code
+    assert len(released(client)) == 6
+
+
+async def test_middleware_of_grpc_with_asyncio_denies_calls_of_blocking_methods() -> None:
+    async with with_blocking_methods(FakeAioTidegate(denied(retry_after=7))) as channel:
+        for call in (
+            channel.unary_unary("/s/OneOne", bytes, bytes)(b"", timeout=10),
+            channel.stream_stream("/s/ManyMany", bytes, bytes)(iter([b"a"]), timeout=10).read(),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as failed:
+                await call
+            assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            trailers: Any = failed.value.trailing_metadata()
+            assert [value for key, value in trailers if key == "retry-after"] == ["7"]
+
+
+async def test_middleware_of_grpc_with_asyncio_ends_the_slot_of_a_stream_that_is_abandoned() -> None:
+    client = FakeAioTidegate(marked)
+
+    async def continuation(details: Any) -> Any:
+        return Blocking().service(details)
+
+    interceptor = AioRateLimitInterceptor(client, ALL)
+    handler = await interceptor.intercept_service(continuation, Mock(method="/s/OneMany"))
+    responses = handler.unary_stream(b"a", Mock(invocation_metadata=lambda: ()))
+    assert await asyncio.to_thread(next, responses) == b"yes"
+    # As the garbage collector does, in the thread of the event loop.
+    responses.close()
+    while not released(client):
+        await asyncio.sleep(0)
 
 
 def test_middleware_holds_the_slot_of_a_grpc_call_until_its_handler_has_ended() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 from urllib.parse import unquote
@@ -141,7 +143,11 @@ class RateLimitInterceptor(_Interceptor, _ServerInterceptor):
 
 
 class AioRateLimitInterceptor(_Interceptor, _AioServerInterceptor):
-    """Limits the calls of a `grpc.aio.server`; see `RateLimitInterceptor`."""
+    """Limits the calls of a `grpc.aio.server`; see `RateLimitInterceptor`.
+
+    Handlers that are no coroutines run in the server's `migration_thread_pool`, as without the interceptor; a thread of
+    it waits for the decision.
+    """
 
     def __init__(
         self,
@@ -171,6 +177,9 @@ class AioRateLimitInterceptor(_Interceptor, _AioServerInterceptor):
         )
 
     def _wrap(self, inner: Any, handler: Any, method: str) -> Any:
+        if not (inspect.iscoroutinefunction(inner) or inspect.isasyncgenfunction(inner)):
+            return self._wrap_blocking(inner, handler, method, asyncio.get_running_loop())
+
         async def unary(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             async with self._admitted(method, context) as admitted:
                 return await inner(request, admitted)
@@ -186,6 +195,49 @@ class AioRateLimitInterceptor(_Interceptor, _AioServerInterceptor):
                     await responses
 
         return streaming if handler.response_streaming else unary
+
+    def _wrap_blocking(self, inner: Any, handler: Any, method: str, loop: asyncio.AbstractEventLoop) -> Any:
+        """Wrap a handler that gRPC calls in a thread, with a context for that."""
+
+        def streaming(request: Any, context: Any) -> Iterator[Any]:
+            deciding = self._guard.decide_async(self._client, GrpcRequest(method, context))
+            outcome = asyncio.run_coroutine_threadsafe(deciding, loop).result()
+            if isinstance(outcome, Refusal):
+                self._refuse_blocking(outcome, context)
+                return
+            if isinstance(outcome, AioSlot):
+                context.set_trailing_metadata(self._trailers(outcome.decision))
+            admitted = marked(context, None if outcome is None else outcome.decision)
+            is_abandoned = False
+            try:
+                if handler.response_streaming:
+                    yield from inner(request, admitted)
+                else:
+                    yield inner(request, admitted)
+            except GeneratorExit:
+                is_abandoned = True
+                raise
+            except RateLimited as limited:
+                refusal = refusal_of(limited.decision)
+                if refusal is None:
+                    raise
+                self._refuse_blocking(refusal, context)
+            finally:
+                if isinstance(outcome, AioSlot):
+                    ending = asyncio.run_coroutine_threadsafe(outcome.release(), loop)
+                    # An abandoned stream may be closed in any thread, also in that of the event loop.
+                    if not is_abandoned:
+                        ending.result()
+
+        def unary(request: Any, context: Any) -> Any:
+            # The context of a thread aborts without an exception: then there is no response.
+            return next(iter([*streaming(request, context)]), None)
+
+        return streaming if handler.response_streaming else unary
+
+    def _refuse_blocking(self, refusal: Refusal, context: Any) -> None:
+        trailers = () if refusal.decision is None else self._trailers(refusal.decision)
+        context.abort(_CODES[refusal.status], _details(refusal), trailers)
 
     @contextlib.asynccontextmanager
     async def _admitted(self, method: str, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
