@@ -285,6 +285,16 @@ def test_a_custom_key_may_be_a_whole_number() -> None:
     assert [call.entries for call in client.calls] == [({"user": "7"},)]
 
 
+@pytest.mark.parametrize(("missing", "entries"), [("reject", []), ("allow", []), ("shared", [({"user": ""},)])])
+def test_a_custom_key_of_only_spaces_is_missing(missing: keys.Missing, entries: list[Any]) -> None:
+    client = FakeTidegate()
+    app = flask.Flask(__name__)
+    of_flask.RateLimit(app, client=client, keys=[keys.custom("user", lambda _: " \t ", missing=missing)])
+    app.add_url_rule("/", view_func=lambda: "hello")
+    assert app.test_client().get("/").status_code == (400 if missing == "reject" else 200)
+    assert [call.entries for call in client.calls] == entries
+
+
 def test_settings_of_django_that_are_unknown_are_named() -> None:
     with django.test.override_settings(TIDEGATE={"limits": 1}), pytest.raises(ValueError, match="limits"):
         of_django.RateLimitMiddleware(lambda _: HttpResponse())

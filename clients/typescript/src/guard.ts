@@ -170,12 +170,13 @@ export class Guard<T> {
   }
 }
 
+/** The value of a key; empty if the request has none, or only spaces. */
 function valueOf<T>(key: Key<T>, request: RequestInfo<T>): string {
   const value = key.read(request) ?? "";
   if (!isValue(value)) {
     throw new BadKeyError(`the value of ${key.entry} is no UTF-8`);
   }
-  return value;
+  return value.trim() === "" ? "" : value;
 }
 
 function badRequest(message: string): { refusal: Refusal } {

@@ -69,7 +69,10 @@ function utf8(value: string): string {
   }
 }
 
-/** Returns a key with a value that is read from the framework's own request; numbers become text. */
+/**
+ * Returns a key with a value that is read from the framework's own request; numbers become text. An empty value, or only spaces, counts as
+ * missing.
+ */
 export function custom<T>(
   entry: string,
   read: (request: T) => string | number | bigint | null | undefined,

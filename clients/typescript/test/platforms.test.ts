@@ -410,6 +410,19 @@ test("a custom key may be a number, and nothing else than a number or a string",
   expect(valuesOf(client)).toEqual(["7", "8"]);
 });
 
+test.each([
+  ["reject", 400, []],
+  ["allow", 200, []],
+  ["shared", 200, [""]],
+] as const)("a custom key of only spaces is missing: %s", async (missing, status, values) => {
+  const client = new FakeTidegate();
+  const application = Fastify();
+  await application.register(fastifyRateLimit, { client, keys: [custom("api_key", () => " \t ", { missing })] });
+  application.get("/", () => "hello");
+  expect((await application.inject("/")).statusCode).toBe(status);
+  expect(valuesOf(client)).toEqual(values);
+});
+
 test("a key that the server refuses is a bad request", async () => {
   const client = new FakeTidegate(() => {
     throw new RequestError("INVALID_ARGUMENT", "too long");

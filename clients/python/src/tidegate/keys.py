@@ -129,7 +129,10 @@ def _utf_8(value: str) -> str:
 
 
 def custom(entry: str, read: Callable[[Any], str | int | None], *, missing: Missing) -> Key:
-    """Return a key with a value that is read from the framework's own request; whole numbers become text."""
+    """Return a key with a value that is read from the framework's own request; whole numbers become text.
+
+    An empty value, or only spaces, counts as missing.
+    """
 
     def value(request: RequestInfo) -> str | None:
         found = read(request.native)
@@ -239,7 +242,7 @@ def entries_of(keys: Sequence[Key], request: RequestInfo) -> Entries | None:
         value = key.read(request)
         if value and not value.isascii() and not is_value(value):
             raise BadKeyError(f"the value of {key.entry} is no UTF-8")
-        if not value:
+        if not value or value.isspace():
             if key.missing == "reject":
                 raise MissingKeyError(key.entry)
             # A later key may still refuse the request.
