@@ -72,6 +72,13 @@ describe.each(["express", "fastify", "hono"])("the sample of %s", (sample) => {
   });
 });
 
+test("the README installs the file that `npm pack` makes of this version", () => {
+  const read = (file: string): string => readFileSync(join(PACKAGE, file), "utf8");
+  const { name, version } = JSON.parse(read("package.json")) as { name: string; version: string };
+  const packed = `${name.replace("@", "").replace("/", "-")}-${version}.tgz`;
+  expect(read("README.md").match(/[\w.-]+\.tgz/g)).toEqual([packed]);
+});
+
 test("the lock file has every optional package of its packages, those of other platforms included", () => {
   // A registry that lacks packages of a platform gives a lock file with which `npm ci` fails elsewhere.
   const text = readFileSync(join(PACKAGE, "package-lock.json"), "utf8");
