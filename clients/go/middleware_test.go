@@ -79,6 +79,12 @@ func checkRetryAfter(t *testing.T, value string) {
 	}
 }
 
+func TestSamplesStartWithoutTheAddressOfAServer(t *testing.T) {
+	for _, name := range []string{"http", "grpc"} {
+		sample(t, name, "")
+	}
+}
+
 func TestFiveRequestsPassAndTheSixthIsDenied(t *testing.T) {
 	address := sample(t, "http", serve(t, five).address)
 	for remaining := 4; remaining >= 0; remaining-- {

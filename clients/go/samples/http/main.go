@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"log"
 	"net/http"
@@ -15,7 +16,7 @@ import (
 )
 
 func main() {
-	client, err := tidegate.New(os.Getenv("TIDEGATE_ADDR"), tidegate.Domain("demo"))
+	client, err := tidegate.New(cmp.Or(os.Getenv("TIDEGATE_ADDR"), "127.0.0.1:8081"), tidegate.Domain("demo"))
 	if err != nil {
 		log.Fatal(err)
 	}
