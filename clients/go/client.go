@@ -452,6 +452,10 @@ func (c *Client) observeBy(ctx context.Context, observer func(context.Context, D
 
 // codeName returns the name of a code as the gRPC specification has it: DEADLINE_EXCEEDED.
 func codeName(code codes.Code) string {
+	// Go's spelling has one L.
+	if code == codes.Canceled {
+		return "CANCELLED"
+	}
 	var name strings.Builder
 	text := code.String()
 	for i, letter := range text {

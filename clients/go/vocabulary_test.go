@@ -38,6 +38,19 @@ func TestKeysThatAreNoUTF8AreTheCallersErrorAndNoFailure(t *testing.T) {
 	}
 }
 
+func TestCodesHaveTheNamesOfTheSpecification(t *testing.T) {
+	names := []string{
+		"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED",
+		"RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS",
+		"UNAUTHENTICATED",
+	}
+	for code, expected := range names {
+		if name := codeName(codes.Code(code)); name != expected {
+			t.Errorf("%s is not %s", name, expected)
+		}
+	}
+}
+
 func TestEntriesWithoutKeyAndCallsAfterCloseAreErrors(t *testing.T) {
 	client := newClient(t, unused(t))
 	if _, err := client.Allow(t.Context(), Key("", "a")); err == nil {
