@@ -101,7 +101,8 @@ impl RuleFilePaths {
         self.every_file || path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
     }
 
-    fn is_hidden(&self, path: &Path) -> bool {
+    /// Whether a file or directory in a directory is passed over because of the dots before its name.
+    pub fn is_hidden(&self, path: &Path) -> bool {
         let begin: &[u8] = if self.dot_files { b".." } else { b"." };
         path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(begin))
     }

@@ -39,7 +39,7 @@ impl RuleFiles {
         requests: &ReloadRequests,
     ) -> Result<Self, StartError> {
         let (config, clock) = (Arc::clone(config), Arc::clone(clock));
-        let watch = Watch::new(paths.paths.clone(), settings);
+        let watch = Watch::new(paths.clone(), settings);
         let handle = watch.handle();
         requests.register(handle.clone());
         let name = if feed == Feed::Blocks { "blocks" } else { "rules" };

@@ -13,6 +13,7 @@ use std::{
     path::PathBuf,
     sync::mpsc,
 };
+use tidegate_core::rules::RuleFilePaths;
 
 /// The most directories that are watched. If there are more, occasional looks cost less.
 const DIRECTORIES_MAX: usize = 1_024;
@@ -29,7 +30,7 @@ pub(super) struct Events {
 
 impl Events {
     /// Sends the events of these paths. None if the operating system does not offer events.
-    pub(super) fn new(sender: &mpsc::Sender<Message>, paths: &[PathBuf]) -> Option<Self> {
+    pub(super) fn new(sender: &mpsc::Sender<Message>, paths: &RuleFilePaths) -> Option<Self> {
         let sender = sender.clone();
         let watcher = notify::recommended_watcher(move |event: Event| {
             if is_change(&event) {
@@ -48,7 +49,7 @@ impl Events {
     }
 
     /// Watches the current directories of these paths. False if that is not possible.
-    pub(super) fn watch(&mut self, paths: &[PathBuf]) -> bool {
+    pub(super) fn watch(&mut self, paths: &RuleFilePaths) -> bool {
         let wanted = directories(paths);
         self.files = files(paths);
         for former in self.watched.difference(&wanted) {

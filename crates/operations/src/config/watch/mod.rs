@@ -14,7 +14,8 @@ pub use thread::WatchThread;
 use events::Events;
 use message::{Event, Message};
 use snapshot::FilesSnapshot;
-use std::{path::PathBuf, sync::mpsc, time::Duration};
+use std::{sync::mpsc, time::Duration};
+use tidegate_core::rules::RuleFilePaths;
 
 /// Detection of changed files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
@@ -70,7 +71,7 @@ pub enum Wake {
 
 /// Watches some paths. It has no thread: it works during [`Self::wait`].
 pub struct Watch {
-    paths: Vec<PathBuf>,
+    paths: RuleFilePaths,
     settings: WatchSettings,
     messages: mpsc::Receiver<Message>,
     sender: mpsc::Sender<Message>,
@@ -99,8 +100,8 @@ impl WatchHandle {
 }
 
 impl Watch {
-    /// Watches these files and directories. Their present state counts as reported.
-    pub fn new(paths: Vec<PathBuf>, settings: WatchSettings) -> Self {
+    /// Watches these files and directories, without the hidden files. Their present state counts as reported.
+    pub fn new(paths: RuleFilePaths, settings: WatchSettings) -> Self {
         let (sender, messages) = mpsc::channel();
         let events = match settings.mode {
             WatchMode::Auto => Events::new(&sender, &paths),

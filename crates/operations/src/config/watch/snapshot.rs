@@ -6,12 +6,12 @@ use std::{
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
-use tidegate_core::rules::beginning_with;
+use tidegate_core::rules::{RuleFilePaths, beginning_with};
 
 /// Maximum depth of directories, as for rule files: symbolic links can form a loop.
 const DEPTH_MAX: usize = 16;
 
-/// The files at and below some paths. Names in directories that begin with a dot are left out.
+/// The files at and below some paths, without the hidden ones.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct FilesSnapshot(Vec<(PathBuf, Content)>);
 
@@ -36,11 +36,15 @@ struct FileVersion {
 }
 
 impl FilesSnapshot {
-    pub(super) fn of(paths: &[PathBuf]) -> Self {
+    pub(super) fn of(watched: &RuleFilePaths) -> Self {
         let mut found = Vec::new();
-        for path in paths {
-            for path in beginning_with(path).unwrap_or_else(|| vec![path.clone()]) {
-                walk(&path, 0, &mut |path, content| found.push((path.to_owned(), content)));
+        for path in &watched.paths {
+            let of_pattern = beginning_with(path).map(|mut paths| {
+                paths.retain(|path| !watched.is_hidden(path));
+                paths
+            });
+            for path in of_pattern.unwrap_or_else(|| vec![path.clone()]) {
+                walk(watched, &path, 0, &mut |path, content| found.push((path.to_owned(), content)));
             }
         }
         Self(found)
@@ -49,12 +53,12 @@ impl FilesSnapshot {
 
 /// The directories in which something changes whenever a file at or below the paths does: those of the files, of the targets of symbolic
 /// links, and of the links on the way.
-pub(super) fn directories(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
+pub(super) fn directories(watched: &RuleFilePaths) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
-    for path in paths {
+    for path in &watched.paths {
         let links = path.ancestors().filter(|ancestor| ancestor.is_symlink());
         found.extend(links.chain([path.as_path()]).map(parent));
-        walk(path, 0, &mut |path, content| {
+        walk(watched, path, 0, &mut |path, content| {
             match content {
                 Content::Directory => _ = found.insert(path.to_owned()),
                 Content::File(_) | Content::Missing(_) => {}
@@ -68,8 +72,8 @@ pub(super) fn directories(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
 }
 
 /// The files at and below the paths, under the names that lead to them, and under those of the targets of symbolic links.
-pub(super) fn files(paths: &[PathBuf]) -> HashSet<PathBuf> {
-    let FilesSnapshot(found) = FilesSnapshot::of(paths);
+pub(super) fn files(watched: &RuleFilePaths) -> HashSet<PathBuf> {
+    let FilesSnapshot(found) = FilesSnapshot::of(watched);
     let of_files = found.into_iter().filter(|(_, content)| matches!(content, Content::File(_)));
     of_files.flat_map(|(path, _)| path.canonicalize().into_iter().chain([path])).collect()
 }
@@ -81,7 +85,7 @@ fn parent(path: &Path) -> PathBuf {
     }
 }
 
-fn walk(path: &Path, depth: usize, visit: &mut dyn FnMut(&Path, Content)) {
+fn walk(watched: &RuleFilePaths, path: &Path, depth: usize, visit: &mut dyn FnMut(&Path, Content)) {
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
         Err(error) => return visit(path, Content::Missing(error.kind())),
@@ -102,10 +106,10 @@ fn walk(path: &Path, depth: usize, visit: &mut dyn FnMut(&Path, Content)) {
         Ok(_) => return,
         Err(error) => return visit(path, Content::Missing(error.kind())),
     };
-    let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
-    names.retain(|name| !name.as_encoded_bytes().starts_with(b"."));
-    names.sort();
-    for name in names {
-        walk(&path.join(name), depth + 1, visit);
+    let mut below: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    below.retain(|path| !watched.is_hidden(path));
+    below.sort();
+    for path in below {
+        walk(watched, &path, depth + 1, visit);
     }
 }

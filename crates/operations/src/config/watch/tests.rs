@@ -4,9 +4,17 @@ use std::{fs, io::Write as _, os::unix::fs::symlink, path::Path};
 /// Longer than a busy machine takes to notice a change.
 const LONG: Duration = Duration::from_secs(20);
 
-fn watch(path: &Path, mode: WatchMode) -> Watch {
+fn only(path: &Path) -> RuleFilePaths {
+    RuleFilePaths { paths: vec![path.to_owned()], ..RuleFilePaths::default() }
+}
+
+fn settings(mode: WatchMode) -> WatchSettings {
     let (poll_interval, settle) = (Duration::from_millis(50), Duration::from_millis(20));
-    Watch::new(vec![path.to_owned()], WatchSettings { mode, poll_interval, settle })
+    WatchSettings { mode, poll_interval, settle }
+}
+
+fn watch(path: &Path, mode: WatchMode) -> Watch {
+    Watch::new(only(path), settings(mode))
 }
 
 /// Waits until a change is reported. Panics if none is.
@@ -97,6 +105,24 @@ fn the_swap_of_a_config_map_is_reported() {
     }
 }
 
+/// With --rules-dot-files, an edited file whose name begins with a dot stayed without effect until a SIGHUP.
+#[test]
+fn a_dot_file_that_is_read_is_watched_too() {
+    for (mode, pattern) in [(WatchMode::Auto, ""), (WatchMode::Poll, ""), (WatchMode::Poll, "config.*")] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let name = if pattern.is_empty() { ".a.yaml" } else { "config.d/.a.yaml" };
+        fs::create_dir(path("config.d")).unwrap();
+        fs::write(path(name), "1").unwrap();
+        let paths = RuleFilePaths { dot_files: true, ..only(&folder.path().join(pattern)) };
+        let mut watch = Watch::new(paths, settings(mode));
+        fs::write(path(name), "22").unwrap();
+        changed(&mut watch);
+        fs::write(path("..a.yaml"), "1").unwrap();
+        quiet(&mut watch);
+    }
+}
+
 /// Releases are often directories beside each other, with a link to the one in use.
 #[test]
 fn a_link_on_the_way_to_a_file_is_followed_anew() {
@@ -121,7 +147,7 @@ fn a_file_is_not_reported_while_it_is_being_written() {
     fs::write(&path, "before").unwrap();
     // The writer takes longer than changes of closed files need to settle.
     let settle = Duration::from_millis(2);
-    let mut watch = Watch::new(vec![path.clone()], WatchSettings { settle, ..WatchSettings::default() });
+    let mut watch = Watch::new(only(&path), WatchSettings { settle, ..WatchSettings::default() });
     let (half, written) = mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -145,7 +171,7 @@ fn a_file_that_stays_open_is_read_after_the_longest_time() {
     let path = folder.path().join("a.yaml");
     fs::write(&path, "before").unwrap();
     let settle = Duration::from_millis(1);
-    let mut watch = Watch::new(vec![path.clone()], WatchSettings { settle, ..WatchSettings::default() });
+    let mut watch = Watch::new(only(&path), WatchSettings { settle, ..WatchSettings::default() });
     let mut file = fs::File::create(&path).unwrap();
     file.write_all(b"after").unwrap();
     changed(&mut watch);
@@ -159,7 +185,7 @@ fn a_file_beside_the_watched_ones_that_is_open_delays_nothing() {
     let path = folder.path().join("a.yaml");
     fs::write(&path, "before").unwrap();
     let settle = LONG / (SETTLES_WHILE_WRITTEN_MAX / 2);
-    let mut watch = Watch::new(vec![path.clone()], WatchSettings { settle, ..WatchSettings::default() });
+    let mut watch = Watch::new(only(&path), WatchSettings { settle, ..WatchSettings::default() });
     let mut log = fs::File::create(folder.path().join("log")).unwrap();
     log.write_all(b"a line").unwrap();
     fs::write(&path, "after").unwrap();

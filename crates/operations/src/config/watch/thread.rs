@@ -3,6 +3,7 @@
 use super::{Wake, Watch, WatchHandle, WatchSettings};
 use crate::config::ReloadRequests;
 use std::{path::PathBuf, time::Duration};
+use tidegate_core::rules::RuleFilePaths;
 use tidegate_threads::{BackgroundThread, Priority, StartError};
 
 /// Interval of a [`Watch`]'s own checks.
@@ -23,7 +24,7 @@ impl WatchThread {
         requests: &ReloadRequests,
         reload: impl Fn() + Send + 'static,
     ) -> Result<Self, StartError> {
-        let mut watch = Watch::new(paths, settings);
+        let mut watch = Watch::new(RuleFilePaths { paths, ..RuleFilePaths::default() }, settings);
         let handle = watch.handle();
         requests.register(handle.clone());
         let run = move || {
