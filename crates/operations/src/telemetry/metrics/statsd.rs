@@ -116,16 +116,16 @@ struct Sent {
 }
 
 impl Sent {
-    /// Sends the growth of a counter, if any. `dotted` identifies the counter from push to push.
+    /// Sends the growth of a counter, if any. `id` identifies the counter from push to push.
     fn count(
         &mut self,
         client: &StatsdClient,
         name: &str,
         tags: &[(&str, String)],
-        dotted: &str,
+        id: &str,
         value: u64,
     ) -> MetricResult<()> {
-        let before = self.counters.insert(dotted.to_owned(), value).unwrap_or(0);
+        let before = self.counters.insert(id.to_owned(), value).unwrap_or(0);
         // If a limit is counted anew, its count is lower.
         match value.checked_sub(before).unwrap_or(value) {
             0 => Ok(()),
@@ -133,9 +133,9 @@ impl Sent {
         }
     }
 
-    /// The upper bounds in seconds of the buckets that have grown, and their growths. `dotted` identifies the histogram from push to push.
-    fn bucket_growths(&mut self, dotted: &str, histogram: &HistogramSums) -> Vec<(f64, u64)> {
-        let before = self.histograms.entry(dotted.to_owned()).or_default();
+    /// The upper bounds in seconds of the buckets that have grown, and their growths. `id` identifies the histogram from push to push.
+    fn bucket_growths(&mut self, id: &str, histogram: &HistogramSums) -> Vec<(f64, u64)> {
+        let before = self.histograms.entry(id.to_owned()).or_default();
         before.resize(histogram.buckets.len(), 0);
         let bounds = histogram.bounds.iter().chain(histogram.bounds.last());
         let buckets = bounds.zip(&histogram.buckets).zip(before);
@@ -272,7 +272,7 @@ impl Samples for StatsdSamples<'_, '_> {
         let StatsdSink { client, format, sent, result, suffix, .. } = &mut *self.sink;
         let texts: Vec<(&str, String)> =
             labels.iter().map(|(name, value)| (*name, cleaned(value, *format))).collect();
-        // Also identifies the sample from push to push.
+        let id = id(&self.name, labels);
         let dotted = texts.iter().fold(self.name.clone(), |mut dotted, (name, value)| {
             dotted.extend([".", name, ".", value]);
             dotted
@@ -283,13 +283,13 @@ impl Samples for StatsdSamples<'_, '_> {
         };
         *result = match (self.kind, value) {
             (Kind::Counter | Kind::PlainCounter, Value::Number(Number::Integer(value))) => {
-                sent.count(client, name, tags, &dotted, value)
+                sent.count(client, name, tags, &id, value)
             }
             (_, Value::Number(Number::Integer(value))) => send(client.gauge_with_tags(name, value), tags),
             // Counts are whole numbers in statsd, so that seconds of CPU time are sent as a gauge.
             (_, Value::Number(Number::Float(value))) => send(client.gauge_with_tags(name, value), tags),
             (_, Value::Histogram(histogram)) => {
-                let mut growths = sent.bucket_growths(&dotted, histogram).into_iter();
+                let mut growths = sent.bucket_growths(&id, histogram).into_iter();
                 growths.try_for_each(|(bound, growth)| {
                     send_sampled(client.histogram_with_tags(name, bound), tags, growth)
                 })
@@ -297,6 +297,16 @@ impl Samples for StatsdSamples<'_, '_> {
         };
         if result.is_ok() { Ok(()) } else { Err(fmt::Error) }
     }
+}
+
+/// Identifies a sample from push to push, by its labels as they are: two of them may be the same once cleaned.
+fn id(name: &str, labels: &[Label<'_>]) -> String {
+    let length = |text: &str| text.len().to_string();
+    labels.iter().fold(name.to_owned(), |mut id, (name, value)| {
+        // With its length, no value can look like the end of one and the begin of the next label.
+        id.extend(["\n", name, "\n", &length(value), "\n", value]);
+        id
+    })
 }
 
 fn send<'m, T: Metric + From<String>>(
@@ -349,5 +359,32 @@ mod tests {
     fn characters_of_the_protocol_are_replaced_in_values_of_labels() {
         assert_eq!(cleaned("api key → a.b|c", StatsdFormat::Statsd), "api_key___a_b_c");
         assert_eq!(cleaned("api key → a.b|c,d\ne", StatsdFormat::DogStatsd), "api key → a.b_c_d_e");
+    }
+
+    /// Two values that clean to one name overwrote each other's last count, so that the counters grew at each push without traffic.
+    #[test]
+    fn counters_of_one_cleaned_name_do_not_grow_without_traffic() {
+        let (spy, sink) = cadence::SpyMetricSink::new();
+        let mut sent = Sent::default();
+        let mut client = StatsdClient::from_sink("", sink);
+        for push in 0..3 {
+            let mut of_push = StatsdSink {
+                client,
+                prefix: "",
+                suffix: "",
+                format: StatsdFormat::Statsd,
+                sent: &mut sent,
+                result: Ok(()),
+            };
+            let mut samples = StatsdSamples { sink: &mut of_push, name: "hits".into(), kind: Kind::Counter };
+            for (limit, value) in [("/a/b", 7_u64), ("/a.b", 2)] {
+                samples.sample(&[("limit", limit)], value.into()).expect("sent");
+            }
+            client = of_push.client;
+            let lines: Vec<_> = spy.try_iter().map(|line| String::from_utf8(line).expect("text")).collect();
+            let expected: &[&str] =
+                if push == 0 { &["hits.limit._a_b:7|c", "hits.limit._a_b:2|c"] } else { &[] };
+            assert_eq!(lines, expected, "push {push}");
+        }
     }
 }
