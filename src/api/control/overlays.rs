@@ -29,7 +29,8 @@ impl Admitted {
         &self,
         _: pb::ListOverridesRequest,
     ) -> Result<pb::ListOverridesResponse> {
-        let overrides = self.control.overlays().overrides.into_values().map(override_to_message).collect();
+        let overlays = self.control.overlays();
+        let overrides = overlays.overrides.values().cloned().map(override_to_message).collect();
         Ok(pb::ListOverridesResponse { overrides })
     }
 
@@ -72,14 +73,15 @@ impl Admitted {
 
     pub(super) async fn list_blocks(&self, message: pb::ListBlocksRequest) -> Result<pb::ListBlocksResponse> {
         let start = page_start(&message.page_token)?;
-        let (set, rules) =
-            (self.control.overlays().blocks, self.control.limiter().map(|limiter| limiter.rules()));
+        let (overlays, rules) =
+            (self.control.overlays(), self.control.limiter().map(|limiter| limiter.rules()));
+        let set = &overlays.blocks;
         let of_files: Vec<&Block> = rules.iter().flat_map(|rules| rules.file_blocks()).collect();
         let total = set.len() + of_files.len();
         let (Range { start, end }, next_page_token) = page(start, message.page_size, total);
         let [first, last] = [start, end].map(|at| at.saturating_sub(set.len()));
         let of_files = of_files[first..last].iter().map(|block| block_to_message((*block).clone()));
-        let set = set.into_values().take(end).skip(start).map(stored_block_to_message);
+        let set = set.values().take(end).skip(start).cloned().map(stored_block_to_message);
         Ok(pb::ListBlocksResponse {
             blocks: set.chain(of_files).collect(),
             next_page_token,

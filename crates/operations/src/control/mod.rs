@@ -7,6 +7,7 @@ mod audit;
 mod history;
 mod live;
 mod overlay_changes;
+mod overlay_store;
 mod overlays;
 mod rates;
 mod redaction;
@@ -34,7 +35,7 @@ use crate::{
     config::{Config, Feed, FeedLoads},
     telemetry::{ResetRecord, Sources},
 };
-use overlays::OverlayStore;
+use overlay_store::OverlayStore;
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, HashMap},
@@ -106,7 +107,7 @@ pub struct Control {
     pub values: Values,
     /// The audit log.
     pub audit_log: AuditLog,
-    overlays: Mutex<OverlayStore>,
+    overlays: OverlayStore,
     /// Whether kept overrides and blocks are in force.
     is_restored: AtomicBool,
     /// The thread that passes decisions to watchers.
@@ -138,7 +139,7 @@ impl Control {
             live,
             values: Values::new(salt()),
             audit_log,
-            overlays: Mutex::new(overlays),
+            overlays,
             is_restored: AtomicBool::new(false),
             task: OnceLock::new(),
             audited: Mutex::default(),

@@ -1,6 +1,6 @@
-//! Changes of overrides and blocks: on disk first, then in force, or neither.
+//! Changes of overrides and blocks, in the rules that the server decides by.
 
-use super::{Control, OVERLAYS_MAX, OverlayError, Overlays};
+use super::{Control, OverlayError, Overlays};
 use crate::config::{Config, Feed, load};
 use std::sync::{Arc, atomic::Ordering};
 use tidegate_core::rules::RuleErrors;
@@ -9,55 +9,31 @@ impl Control {
     /// Puts kept overrides and blocks in force, unless they have expired. Call it once, after the first rules.
     pub fn restore_overlays(&self) {
         let Some(config) = self.config() else { return };
-        let mut store = self.overlays.lock();
-        store.current.expire(self.now());
-        if store.current != Overlays::default() {
-            // `put_in_force` logs errors.
-            let _ = self.put_in_force(config, &store.current);
-        }
+        self.overlays.restore(self.now(), |overlays| self.put_in_force(config, overlays));
         self.is_restored.store(true, Ordering::Relaxed);
     }
 
-    /// The overrides and blocks in force.
-    pub fn overlays(&self) -> Overlays {
-        self.overlays.lock().current.clone()
+    /// The overrides and blocks in force. Returns at once, also during a change.
+    pub fn overlays(&self) -> Arc<Overlays> {
+        self.overlays.current()
     }
 
-    /// Changes the overrides and blocks in force, all or nothing. Building the rules takes time: do not call it where others wait.
+    /// Changes the overrides and blocks in force, all or nothing. Writing the file and building the rules takes time: do not call it where
+    /// others wait.
     pub fn change_overlays<T>(&self, change: impl FnOnce(&mut Overlays) -> T) -> Result<T, OverlayError> {
-        let config = self.config().filter(|_| self.is_restored.load(Ordering::Relaxed));
-        let config = config.ok_or(OverlayError::Starting)?;
-        let mut store = self.overlays.lock();
-        let mut next = store.current.clone();
-        let changed = change(&mut next);
-        if next.overrides.len() > OVERLAYS_MAX || next.blocks.len() > OVERLAYS_MAX {
-            return Err(OverlayError::TooMany);
-        }
-        if next == store.current {
-            return Ok(changed);
-        }
-        // On disk first, so that what is in force survives a restart.
-        if let Some(path) = &store.file {
-            next.write(path).map_err(|source| OverlayError::File { path: path.clone(), source })?;
-        }
-        if let Err(errors) = self.put_in_force(config, &next) {
-            if let Some(path) = &store.file {
-                let _ = store.current.write(path);
-            }
-            return Err(OverlayError::Rules(errors));
-        }
-        store.current = next;
-        Ok(changed)
+        let config = self.restored().ok_or(OverlayError::Starting)?;
+        self.overlays.change(change, |overlays| self.put_in_force(config, overlays))
     }
 
     /// Drops expired overrides and blocks. Returns their ids.
     pub(super) fn expire_overlays(&self) -> Vec<String> {
-        let now = self.now();
-        let is_due = !self.overlays.lock().current.clone().expire(now).is_empty();
-        if !is_due {
-            return Vec::new();
-        }
-        self.change_overlays(|overlays| overlays.expire(now)).unwrap_or_default()
+        let Some(config) = self.restored() else { return Vec::new() };
+        self.overlays.expire(self.now(), |overlays| self.put_in_force(config, overlays))
+    }
+
+    /// The owner of the rules, once kept overrides and blocks are in force.
+    fn restored(&self) -> Option<&Config> {
+        self.config().filter(|_| self.is_restored.load(Ordering::Relaxed)).map(|config| &**config)
     }
 
     fn put_in_force(&self, config: &Config, overlays: &Overlays) -> Result<(), Arc<RuleErrors>> {

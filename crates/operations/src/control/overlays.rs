@@ -46,24 +46,6 @@ pub struct Overlays {
     pub blocks: BTreeMap<String, Stored<Block>>,
 }
 
-/// The state, and its file.
-#[derive(Default)]
-pub struct OverlayStore {
-    pub(super) file: Option<PathBuf>,
-    pub(super) current: Overlays,
-}
-
-impl OverlayStore {
-    /// The content of this file. A damaged file is refused: without its blocks, the server would admit what operators denied.
-    pub(super) fn open(file: Option<PathBuf>) -> Result<Self, KeptOverlaysError> {
-        let read = |path: &PathBuf| {
-            Overlays::read(path).map_err(|source| KeptOverlaysError { path: path.clone(), source })
-        };
-        let current = file.as_ref().map(read).transpose()?.unwrap_or_default();
-        Ok(Self { file, current })
-    }
-}
-
 /// The kept overrides and blocks cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -97,13 +79,24 @@ pub enum OverlayError {
     },
 }
 
+impl<T> Stored<T> {
+    fn has_expired(&self, now: Timestamp) -> bool {
+        self.expires_ns.is_some_and(|expires| expires <= now.as_nanos())
+    }
+}
+
 impl Overlays {
+    /// Whether an override or a block has expired.
+    pub(super) fn has_expired(&self, now: Timestamp) -> bool {
+        self.overrides.values().any(|stored| stored.has_expired(now))
+            || self.blocks.values().any(|stored| stored.has_expired(now))
+    }
+
     /// Drops expired overrides and blocks. Returns their ids.
     pub fn expire(&mut self, now: Timestamp) -> Vec<String> {
-        let is_over = |expires: Option<u64>| expires.is_some_and(|expires| expires <= now.as_nanos());
         let mut expired = Vec::new();
-        self.overrides.retain(|id, stored| keep(!is_over(stored.expires_ns), id, &mut expired));
-        self.blocks.retain(|id, stored| keep(!is_over(stored.expires_ns), id, &mut expired));
+        self.overrides.retain(|id, stored| keep(!stored.has_expired(now), id, &mut expired));
+        self.blocks.retain(|id, stored| keep(!stored.has_expired(now), id, &mut expired));
         expired
     }
 
@@ -112,6 +105,11 @@ impl Overlays {
         let blocks: Vec<Block> = self.blocks.values().map(|stored| stored.declared.clone()).collect();
         let blocks = (!blocks.is_empty()).then(|| Source::of_blocks(BLOCKS, blocks));
         overrides.chain(blocks).collect()
+    }
+
+    /// The content of a file. A damaged file is refused: without its blocks, the server would admit what operators denied.
+    pub(super) fn open(path: &Path) -> Result<Self, KeptOverlaysError> {
+        Self::read(path).map_err(|source| KeptOverlaysError { path: path.to_owned(), source })
     }
 
     /// Reads a file. A missing file is empty.
