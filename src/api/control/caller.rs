@@ -88,8 +88,7 @@ impl ControlApi {
             let error = Error::from(denied);
             let actor = credential.actor();
             // A flood of calls must not become a flood of lines.
-            let of = actor.as_deref().unwrap_or(peer);
-            match is_too_many || !access.is_denial_logged(of, self.control.now()) {
+            match is_too_many || !access.is_denial_logged(actor.as_deref(), peer, self.control.now()) {
                 true => self.control.audit_log.count_unlogged(),
                 false => self.audit_denied(actor, peer, method, &error),
             }

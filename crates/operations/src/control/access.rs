@@ -15,7 +15,7 @@ const RULES: &str = "{ domain: control, descriptors: [
   { key: denied, rate_limit: { unit: minute, requests_per_unit: 100 } }] }";
 /// The user that represents unmapped users, unless the system has another.
 const OVERFLOW_UID: u32 = 65_534;
-/// The most callers whose calls are counted.
+/// The most known callers, and the most addresses, whose calls are counted.
 const CALLERS_MAX: usize = 10_000;
 
 /// Permissions of a caller, in ascending order.
@@ -160,17 +160,15 @@ pub struct Access {
     uid: u32,
     /// The user that represents all users without a number in this user namespace, if there are such users.
     unmapped_uid: Option<u32>,
-    calls: Limiter,
+    /// Calls of known callers. Of more than [`CALLERS_MAX`], further ones are admitted without a count.
+    known: Limiter,
+    /// Calls without a known caller, by address. Apart from the others, so that strangers at many addresses keep no operator out.
+    strangers: Limiter,
 }
 
 impl Access {
     /// Access for callers within `reach`.
     pub fn new(to: AccessTo, reach: Reach) -> Self {
-        let rules = RuleSet::parse(&[Source::file("control", RULES)], &LoadOptions::default());
-        let rules = rules.expect("a test parses the rules");
-        // Keys in the table are addresses, which strangers cannot choose: no secret is needed against them.
-        let seed = Seed::random().unwrap_or_else(|_| Seed::from_bytes([0; 16]));
-        let store = StoreSettings { seed, counters_max: CALLERS_MAX, on_full: OnFull::Deny };
         let uid = rustix::process::geteuid().as_raw();
         let [map, overflow] =
             ["/proc/self/uid_map", "/proc/sys/kernel/overflowuid"].map(|path| fs::read_to_string(path).ok());
@@ -181,7 +179,8 @@ impl Access {
                 "this process has the user that stands for all unmapped ones: callers on Unix sockets need a token; map a user of its own"
             );
         }
-        Self { to, reach, uid, unmapped_uid, calls: Limiter::new(rules, store, false) }
+        let [known, strangers] = [OnFull::Allow, OnFull::Deny].map(limiter);
+        Self { to, reach, uid, unmapped_uid, known, strangers }
     }
 
     /// The caller, if it may call a method that needs this role.
@@ -199,10 +198,12 @@ impl Access {
         let (actor, has) = match (credential, of_socket) {
             (Credential::Known(actor, role), _) => (actor, role),
             (Credential::None, Some(uid)) => (format!("unix:{uid}"), Role::Operate),
-            _ if self.is_within_limit("stranger", peer, now) => return Err(Denied::Unauthenticated),
+            _ if is_within_limit(&self.strangers, "stranger", peer, now) => {
+                return Err(Denied::Unauthenticated);
+            }
             _ => return Err(Denied::TooMany),
         };
-        if self.to == AccessTo::Control && !self.is_within_limit("caller", &actor, now) {
+        if self.to == AccessTo::Control && !is_within_limit(&self.known, "caller", &actor, now) {
             return Err(Denied::TooMany);
         }
         if !has.permits(needs) {
@@ -212,8 +213,11 @@ impl Access {
     }
 
     /// Whether a denied call of this actor, or of this address without an actor, gets a line in the audit log.
-    pub fn is_denial_logged(&self, caller: &str, now: Timestamp) -> bool {
-        self.is_within_limit("denied", caller, now)
+    pub fn is_denial_logged(&self, actor: Option<&str>, peer: &str, now: Timestamp) -> bool {
+        match actor {
+            Some(actor) => is_within_limit(&self.known, "denied", actor, now),
+            None => is_within_limit(&self.strangers, "denied", peer, now),
+        }
     }
 
     /// The user on the other end of a Unix socket, if it is this process's user or root.
@@ -221,13 +225,22 @@ impl Access {
         let uid = peer.strip_prefix("uid:")?.parse().ok()?;
         ((uid == self.uid || uid == 0) && Some(uid) != self.unmapped_uid).then_some(uid)
     }
+}
 
-    fn is_within_limit(&self, key: &str, value: &str, now: Timestamp) -> bool {
-        let mut request = Request::new("control");
-        let entries = [Entry { key, value }].into_iter().collect();
-        request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
-        self.calls.pin().decide(&request, now).code == Code::Ok
-    }
+/// Counts calls by [`RULES`].
+fn limiter(on_full: OnFull) -> Limiter {
+    let rules = RuleSet::parse(&[Source::file("control", RULES)], &LoadOptions::default());
+    let rules = rules.expect("a test parses the rules");
+    // Keys in the tables are addresses and names, which strangers cannot choose: no secret is needed against them.
+    let seed = Seed::random().unwrap_or_else(|_| Seed::from_bytes([0; 16]));
+    Limiter::new(rules, StoreSettings { seed, counters_max: CALLERS_MAX, on_full }, false)
+}
+
+fn is_within_limit(calls: &Limiter, key: &str, value: &str, now: Timestamp) -> bool {
+    let mut request = Request::new("control");
+    let entries = [Entry { key, value }].into_iter().collect();
+    request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
+    calls.pin().decide(&request, now).code == Code::Ok
 }
 
 /// The user that represents users without a number here, from the texts of `/proc/self/uid_map` and `/proc/sys/kernel/overflowuid`. None if
@@ -331,5 +344,21 @@ mod tests {
         assert_eq!((admitted, admit("a"), admit("b").is_ok()), (100, Err(Denied::TooMany), true));
         let guesses = (0..200).map(|_| access.admit(Credential::None, "192.0.2.1", Role::Read, NOW));
         assert_eq!(guesses.filter(|refused| *refused == Err(Denied::Unauthenticated)).count(), 100);
+    }
+
+    /// Calls without a token from 10,000 addresses, such as those of loopback, kept every operator out.
+    #[test]
+    fn strangers_at_many_addresses_keep_no_operator_out() {
+        let access = Access::new(AccessTo::Control, Reach::Any);
+        let peer = |number: usize| format!("127.{}.{}.1", number >> 8, number & 255);
+        for number in 0..=CALLERS_MAX {
+            let refused = access.admit(Credential::None, &peer(number), Role::Read, NOW);
+            let expected = if number < CALLERS_MAX { Denied::Unauthenticated } else { Denied::TooMany };
+            assert_eq!(refused, Err(expected), "{number}");
+        }
+        let admit = |token, peer: &str| access.admit(credential(token), peer, Role::Read, NOW);
+        assert!(admit(Some(("a", Role::Operate)), "192.0.2.1").is_ok());
+        assert!(admit(None, &format!("uid:{}", access.uid)).is_ok());
+        assert!(access.is_denial_logged(Some("token:reader"), "192.0.2.1", NOW));
     }
 }
