@@ -29,7 +29,8 @@ pub(super) const DRAINING: &str = "STOPPING=1\nSTATUS=Draining";
 impl ServiceManager {
     /// The service manager that the environment names (`NOTIFY_SOCKET`, `WATCHDOG_USEC`, `WATCHDOG_PID`).
     pub(super) fn from_env() -> Self {
-        let Some(address) = env::var_os("NOTIFY_SOCKET") else { return Self::none() };
+        let address = env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty());
+        let Some(address) = address else { return Self::none() };
         let pid = env::var("WATCHDOG_PID").ok();
         let usec = env::var("WATCHDOG_USEC").ok();
         let watchdog_timeout = watchdog_timeout(usec.as_deref(), pid.as_deref(), std::process::id());

@@ -115,17 +115,17 @@ const GRPC_LIBRARY_ROOTS: &str = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH";
 
 /// Warnings about variables that have no effect.
 pub(in crate::cli) fn warnings(variables: &BTreeMap<String, String>) -> Vec<String> {
-    let ignored = variables.keys().filter(|name| {
-        let is_read = READ.contains(&name.as_str()) || *name == GRPC_LIBRARY_ROOTS;
-        PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !is_read
+    let environment = Environment(variables);
+    let ignored = variables.keys().map(String::as_str).filter(|name| {
+        let is_read = READ.contains(name) || *name == GRPC_LIBRARY_ROOTS;
+        PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !is_read && environment.has_any(&[name])
     });
-    let ignored: Vec<&str> = ignored.map(String::as_str).collect();
+    let ignored: Vec<&str> = ignored.collect();
     let mut warnings = Vec::new();
     if !ignored.is_empty() {
         let names = ignored.join(", ");
         warnings.push(format!("variables of the reference server without effect here: {names}"));
     }
-    let environment = Environment(variables);
     if environment.text("BACKEND_TYPE").is_some_and(|backend| backend != "redis") {
         let message = "BACKEND_TYPE is not redis: counters are kept in the memory of this process. Set TIDEGATE_COUNTERS to \
                        share them between replicas";
@@ -148,7 +148,8 @@ const DISTINCTIVE: [&str; 8] = [
 
 /// A warning where variables of the reference server are set, but not selected.
 pub(in crate::cli) fn overlooked(variables: &BTreeMap<String, String>) -> Option<String> {
-    let set: Vec<&str> = DISTINCTIVE.into_iter().filter(|name| variables.contains_key(*name)).collect();
+    let environment = Environment(variables);
+    let set: Vec<&str> = DISTINCTIVE.into_iter().filter(|name| environment.has_any(&[name])).collect();
     (!set.is_empty()).then(|| {
         format!(
             "variables of the reference server are set, but not read: {}. Add --env reference, or start the program as \

@@ -17,7 +17,7 @@ impl Environment<'_> {
 
     pub(super) fn store(&self, flags: &mut Flags) -> Result<(), Failure> {
         // Settings of a store that flags name are flags too.
-        if !self.is_shared() || self.0.contains_key("TIDEGATE_COUNTERS") {
+        if !self.is_shared() || self.text("TIDEGATE_COUNTERS").is_some() {
             return Ok(());
         }
         flags.push(("--counters", Some(self.store_url()?)));

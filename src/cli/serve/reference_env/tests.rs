@@ -38,7 +38,7 @@ fn the_programs_name_as_the_first_argument_selects_the_variables() {
 
 #[test]
 fn variables_of_the_reference_server_that_are_not_selected_are_a_warning() {
-    assert_eq!(overlooked(&map(&[("PORT", "1"), ("REDIS_URL", "redis:1")])), None);
+    assert_eq!(overlooked(&map(&[("PORT", "1"), ("REDIS_URL", "redis:1"), ("RUNTIME_ROOT", "")])), None);
     let warning = overlooked(&map(&[("RUNTIME_ROOT", "/data"), ("USE_STATSD", "false")])).unwrap();
     assert!(warning.contains("RUNTIME_ROOT, USE_STATSD. Add --env reference"), "{warning}");
 }
@@ -100,7 +100,8 @@ fn malformed_variables_are_errors_with_a_remedy() {
 #[test]
 fn variables_without_effect_are_named_once_and_others_not_at_all() {
     let warned = |pairs: &[(&str, &str)]| warnings(&map(pairs));
-    assert!(warned(&[("PATH", "/bin"), ("PORT", "8080"), ("REDIS_URL", "unused:")]).is_empty());
+    let with_effect = [("PATH", "/bin"), ("PORT", "8080"), ("REDIS_URL", "unused:"), ("REDIS_POOL_SIZE", "")];
+    assert!(warned(&with_effect).is_empty());
     let [ignored] =
         &warned(&[("REDIS_POOL_SIZE", "5"), ("REDIS_PERSECOND", "true"), ("USE_STATSD", "false")])[..]
     else {
@@ -183,6 +184,7 @@ fn the_store_of_the_reference_server_is_that_of_shared_counters() {
     assert_eq!(flags(&[one], ["--on-store-failure="]), [Some("error".to_owned())]);
     let own = expanded(&["ratelimit"], &[one, ("TIDEGATE_COUNTERS", "redis://other:1")]).unwrap();
     assert!(!own.contains("--counters"), "{own}");
+    assert_eq!(url(&[one, ("TIDEGATE_COUNTERS", "")]).as_deref(), Some("redis://redis:6379"), "it is unset");
     let error = expanded(&["ratelimit"], &[("REDIS_URL", "a:1"), ("REDIS_TYPE", "sentinel")]).unwrap_err();
     assert!(error.contains("REDIS_URL") && error.contains("; write group,host:port"), "{error}");
 }
