@@ -1,9 +1,11 @@
 //! The environment variables of OpenTelemetry that all signals share: those of the exporter, for one signal or for all, and the name of the
 //! service. OpenTelemetry's crates read the other variables of the resource.
 
+use percent_encoding::percent_decode_str;
 use std::{fmt, path::PathBuf};
 use tidegate_shared::without_userinfo;
 use tidegate_transport::TlsClient;
+use tonic::metadata::MetadataMap;
 
 /// The environment configures an export in a way that is not supported.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -69,6 +71,8 @@ pub(in crate::telemetry) struct Export {
     pub(in crate::telemetry) is_own_endpoint: bool,
     /// Certificates of a connection with TLS, if the endpoint is `https`.
     pub(in crate::telemetry) tls: Option<TlsClient>,
+    /// Headers of every request, with names in lower case.
+    pub(in crate::telemetry) headers: Vec<(String, String)>,
     /// Whether the environment names the service.
     pub(in crate::telemetry) has_service_name: bool,
     /// Whether the variables contain an id of the process.
@@ -82,6 +86,12 @@ pub(in crate::telemetry) struct Environment<F> {
 }
 
 impl Export {
+    /// The headers, for calls by gRPC.
+    pub(in crate::telemetry) fn metadata(&self) -> Result<MetadataMap, http::Error> {
+        let headers = self.headers.iter().map(|(name, value)| Ok((name.parse()?, value.parse()?)));
+        Ok(MetadataMap::from_headers(headers.collect::<Result<http::HeaderMap, http::Error>>()?))
+    }
+
     /// The text of a library's error, which may contain the endpoint, without user and password.
     pub(in crate::telemetry) fn without_userinfo(&self, error: &dyn fmt::Display) -> String {
         error.to_string().replace(&self.endpoint, &without_userinfo(&self.endpoint))
@@ -141,7 +151,16 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         let has_service_name =
             self.value("OTEL_SERVICE_NAME").is_some() || self.has_attribute("service.name=");
         let has_instance_id = self.has_attribute("service.instance.id=");
-        Ok(Some(Export { protocol, endpoint, is_own_endpoint, tls, has_service_name, has_instance_id }))
+        let headers = self.of_exporter("HEADERS").map(headers).transpose()?.unwrap_or_default();
+        Ok(Some(Export {
+            protocol,
+            endpoint,
+            is_own_endpoint,
+            tls,
+            headers,
+            has_service_name,
+            has_instance_id,
+        }))
     }
 
     fn tls(&self) -> TlsClient {
@@ -157,6 +176,25 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         let has = |text: String| text.split(',').any(|pair| pair.trim().starts_with(begin));
         self.value("OTEL_RESOURCE_ATTRIBUTES").is_some_and(has)
     }
+}
+
+/// `name=value` pairs, separated by commas, with percent-encoded values as in W3C Baggage. A `%` without two digits after it stays.
+fn headers((name, text): (String, String)) -> Result<Vec<(String, String)>, OtlpVariableError> {
+    let pairs = text.split(',').filter(|pair| !pair.trim().is_empty());
+    let pair = |pair: &str| {
+        let (header, value) = pair.split_once('=')?;
+        let (header, value) = (header.trim().to_ascii_lowercase(), percent_decode_str(value.trim()));
+        let value = value.decode_utf8().ok()?.into_owned();
+        let is_valid =
+            http::HeaderName::try_from(&header).is_ok() && http::HeaderValue::try_from(&value).is_ok();
+        is_valid.then_some((header, value))
+    };
+    let pairs: Option<Vec<_>> = pairs.map(pair).collect();
+    pairs.ok_or_else(|| {
+        let remedy = "write name=value pairs of HTTP headers, percent-encoded and separated by commas";
+        // The value may contain secrets.
+        OtlpVariableError::new(name, "…", remedy)
+    })
 }
 
 #[cfg(test)]
@@ -200,6 +238,7 @@ mod tests {
                 endpoint: ENDPOINT.1.into(),
                 is_own_endpoint: false,
                 tls: None,
+                headers: Vec::new(),
                 has_service_name: false,
                 has_instance_id: false,
             };
@@ -219,6 +258,7 @@ mod tests {
                 endpoint: "http://own:4317".into(),
                 is_own_endpoint: true,
                 tls: None,
+                headers: Vec::new(),
                 has_service_name: true,
                 has_instance_id: true,
             };
@@ -242,6 +282,42 @@ mod tests {
             let tls = tls.expect("valid").expect("an endpoint").tls.expect("TLS");
             assert_eq!(tls.ca, Some("own.crt".into()));
             assert_eq!(tls.cert_and_key, Some(("client.crt".into(), "client.key".into())));
+        }
+    }
+
+    /// Headers in the form of the specification were refused.
+    #[test]
+    fn headers_are_percent_decoded() {
+        let of = |text| export(Signal::Metrics, &[ENDPOINT, ("OTEL_EXPORTER_OTLP_HEADERS", text)]);
+        for (text, value) in [
+            ("authorization=Bearer%20X", "Bearer X"),
+            ("authorization=Basic%20YTpi%3D%3d%2C", "Basic YTpi==,"),
+            ("Authorization=100%", "100%"),
+            ("authorization=a%zzb%2", "a%zzb%2"),
+            ("authorization=%25%32%30", "%20"),
+        ] {
+            let found = of(text).expect("valid").expect("on").headers;
+            assert_eq!(found, [("authorization".to_owned(), value.to_owned())], "{text}");
+        }
+        for refused in ["authorization=a%0Ab", "authorization=a%ff"] {
+            let error = of(refused).expect_err(refused);
+            assert!(error.contains("percent-encoded") && !error.contains("a%"), "{error}");
+        }
+    }
+
+    #[test]
+    fn headers_are_pairs_and_an_empty_variable_of_a_signal_counts_as_unset() {
+        for signal in SIGNALS {
+            let all = ("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer x, tenant=a");
+            let of = |own_headers| {
+                let set = [ENDPOINT, all, (&own(signal, "HEADERS"), own_headers)];
+                export(signal, &set).map(|export| export.expect("on").headers)
+            };
+            let expected = [("authorization", "Bearer x"), ("tenant", "a")];
+            assert_eq!(of(""), Ok(expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into()));
+            assert_eq!(of("k=v"), Ok(vec![("k".to_owned(), "v".to_owned())]));
+            let error = of("secret").expect_err("no pair");
+            assert!(!error.contains("secret"), "{error}");
         }
     }
 

@@ -31,13 +31,15 @@ pub(super) struct Reported {
 }
 
 impl Reported {
-    /// An exporter to the collector. It does IO on the caller's runtime.
+    /// An exporter to the collector. It does IO on the caller's runtime. OpenTelemetry's crate reads the variables of headers itself; it
+    /// gets those of the export too, because it takes an empty variable of traces for no headers.
     pub(super) fn new(export: &Export) -> Result<Self, TracesError> {
         let failed = |source| TracesError::Tls { endpoint: without_userinfo(&export.endpoint), source };
         let not_built = |error: ExporterBuildError| TracesError::Exporter(export.without_userinfo(&error));
         let exporter = match (export.protocol, &export.tls) {
             (Protocol::Grpc, tls) => {
                 let grpc = Otlp::builder().with_tonic().with_protocol(opentelemetry_otlp::Protocol::Grpc);
+                let grpc = grpc.with_metadata(export.metadata().map_err(|error| failed(error.into()))?);
                 match tls {
                     None => grpc.build().map_err(not_built)?,
                     Some(tls) => {
@@ -52,6 +54,7 @@ impl Reported {
                     client: HyperClient::new(connector, HTTP_TIMEOUT, None),
                 };
                 let http = Otlp::builder().with_http().with_http_client(client);
+                let http = http.with_headers(export.headers.iter().cloned().collect());
                 http.with_protocol(opentelemetry_otlp::Protocol::HttpBinary).build().map_err(not_built)?
             }
         };

@@ -23,10 +23,7 @@ use tidegate_core::clock::Clock;
 use tidegate_shared::without_userinfo;
 use tidegate_threads::{BackgroundThread, Priority, StoppableThread, runtime};
 use tokio::sync::oneshot;
-use tonic::{
-    metadata::MetadataMap,
-    transport::{Channel, Endpoint},
-};
+use tonic::transport::{Channel, Endpoint};
 
 /// The thread that pushes.
 pub struct OtlpMetrics(StoppableThread);
@@ -99,17 +96,14 @@ impl Client {
     ) -> Result<(), AnyError> {
         match self {
             Self::Grpc(client) => {
-                let headers =
-                    settings.headers.iter().map(|(name, value)| Ok((name.parse()?, value.parse()?)));
-                let headers: http::HeaderMap = headers.collect::<Result<_, http::Error>>()?;
-                let metadata = MetadataMap::from_headers(headers);
+                let metadata = settings.export.metadata()?;
                 let request = tonic::Request::from_parts(metadata, Default::default(), message);
                 client.export(request).await?;
             }
             Self::Http(client) => {
                 let mut request = http::Request::post(&*settings.url)
                     .header(http::header::CONTENT_TYPE, "application/x-protobuf");
-                for (name, value) in &settings.headers {
+                for (name, value) in &settings.export.headers {
                     request = request.header(name, value);
                 }
                 let response = client.send_bytes(request.body(Bytes::from(message.encode_to_vec()))?).await?;
