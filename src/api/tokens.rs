@@ -132,6 +132,11 @@ impl Tokens {
         }
     }
 
+    /// Whether there is a token of this name.
+    pub fn has(&self, name: &TokenName) -> bool {
+        self.tokens.iter().any(|token| token.name == *name)
+    }
+
     /// Number of tokens and of names in certificates.
     pub fn count(&self) -> usize {
         self.tokens.len() + self.clients.len()

@@ -191,3 +191,30 @@ fn the_token_command_prints_a_token_and_its_line() {
     let refused = run(&["token", "two words"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("1 to 64 of A-Z"), "{refused:?}");
 }
+
+/// The command appended blindly: the file was refused by the next start, and by the reload of a running server.
+#[test]
+fn a_file_to_which_the_token_command_appends_stays_valid() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("tokens");
+    let path = file.to_str().expect("UTF-8");
+    token("one", &file);
+    let text = fs::read_to_string(&file).expect("a file");
+    let again = run(&["token", "one", "--file", path]);
+    let error = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert!(
+        !again.status.success() && error.contains("the name one is in the file already; remove"),
+        "{error}"
+    );
+    assert_eq!(fs::read_to_string(&file).expect("a file"), text);
+    fs::write(&file, text.trim_end()).expect("written");
+    token("two", &file);
+    let both = fs::read_to_string(&file).expect("a file");
+    assert!(both.starts_with(&text) && both[text.len()..].starts_with("two:"), "{both}");
+    fs::write(&file, "no token").expect("written");
+    let damaged = run(&["token", "three", "--file", path]);
+    assert!(
+        String::from_utf8_lossy(&damaged.stderr).contains("tokens: line 1: write NAME:SHA-256"),
+        "{damaged:?}"
+    );
+}
