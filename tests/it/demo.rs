@@ -4,6 +4,7 @@ use crate::support::{eventually, http1};
 use http::Request;
 use serde_json::Value;
 use std::{
+    fs,
     io::{BufRead as _, BufReader},
     net::{Ipv4Addr, TcpListener},
     process::{Command, Stdio},
@@ -33,6 +34,8 @@ async fn the_printed_link_opens_the_console_and_shows_traffic() {
     let mut server = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     server.args(["serve", "--demo", "--demo-traffic", "--listen", &format!("127.0.0.1:{grpc}")]);
     server.args(["--http-listen", &format!("127.0.0.1:{http}")]).stdout(Stdio::piped()).stderr(Stdio::null());
+    let folder = tempfile::tempdir().expect("a folder");
+    server.env("TMPDIR", folder.path());
     let mut server = server.spawn().expect("the server starts");
     let mut link = String::new();
     BufReader::new(server.stdout.take().expect("piped")).read_line(&mut link).expect("a line");
@@ -55,10 +58,12 @@ async fn the_printed_link_opens_the_console_and_shows_traffic() {
         (307, &"console".parse().unwrap())
     );
 
-    let folder = std::env::temp_dir().join(format!("tidegate-demo-{}", server.id()));
-    assert!(folder.exists());
+    let files = || fs::read_dir(folder.path()).expect("a folder").flatten().map(|entry| entry.file_name());
+    let of_run = format!("tidegate-demo-{}", server.id());
+    assert!(files().all(|name| name != *of_run), "a name that a killed server may have left");
+    assert_eq!(files().filter(|name| name.as_encoded_bytes().starts_with(b"tidegate-demo-")).count(), 1);
     let pid = rustix::process::Pid::from_child(&server);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
     assert!(server.wait().expect("it ends").success());
-    assert!(!folder.exists(), "the token file is removed at the end");
+    assert_eq!(files().count(), 0, "the token file is removed at the end");
 }

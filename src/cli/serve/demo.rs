@@ -13,13 +13,8 @@ use crate::{
     server::ListenAddress,
 };
 use clap::Args;
-use std::{
-    fs::{self, DirBuilder},
-    os::unix::fs::DirBuilderExt as _,
-    path::PathBuf,
-    process,
-    time::Duration,
-};
+use std::{fs, time::Duration};
+use tempfile::TempDir;
 use tidegate_operations::control::{Reach, Role};
 use tidegate_threads::{BackgroundThread, Priority};
 use tonic::transport::Endpoint;
@@ -42,18 +37,13 @@ pub(super) struct DemoFlags {
     demo_traffic: bool,
 }
 
-/// The token file of a run. Removed when dropped.
+/// A run with its token file.
 pub(super) struct DemoRun {
-    folder: PathBuf,
+    /// Removed when dropped. After a kill it stays, with only the hash of a token of a server that is gone. It has a name of its own, since
+    /// in a container every process has the same id.
+    _folder: TempDir,
     /// The line with the link, for the time when the console can be opened.
     pub(super) link: String,
-}
-
-impl Drop for DemoRun {
-    fn drop(&mut self) {
-        // A file that stays has only the hash of a token of a server that is gone.
-        let _ = fs::remove_dir_all(&self.folder);
-    }
 }
 
 impl DemoFlags {
@@ -68,12 +58,12 @@ impl DemoFlags {
         if !self.demo {
             return Ok(None);
         }
-        let folder = std::env::temp_dir().join(format!("tidegate-demo-{}", process::id()));
-        DirBuilder::new().mode(0o700).create(&folder).map_err(Failure::at(&folder))?;
-        let mut run = DemoRun { folder, link: String::new() };
+        // Only its owner can open it.
+        let folder = tempfile::Builder::new().prefix("tidegate-demo-").tempdir();
+        let folder = folder.map_err(Failure::at(&std::env::temp_dir()))?;
         let name = "demo".parse().map_err(Failure)?;
         let token = NewToken::generate(name, Role::Operate)?;
-        let file = run.folder.join("tokens");
+        let file = folder.path().join("tokens");
         fs::write(&file, format!("{}\n", token.line())).map_err(Failure::at(&file))?;
         if http.http_listen.is_empty() {
             let address =
@@ -84,11 +74,11 @@ impl DemoFlags {
         http.open_console(file);
         control.control = Some(Reach::Loopback);
         rules.is_demo = true;
-        run.link = format!("Console: http://{address}/console#token={}", token.text());
+        let link = format!("Console: http://{address}/console#token={}", token.text());
         if self.demo_traffic {
             start_traffic(listen)?;
         }
-        Ok(Some(run))
+        Ok(Some(DemoRun { _folder: folder, link }))
     }
 }
 
