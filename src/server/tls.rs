@@ -9,7 +9,7 @@ use tidegate_core::clock::Clock;
 use tidegate_counts::Label;
 use tidegate_operations::config::{
     ReloadRequests,
-    watch::{WatchSettings, WatchThread},
+    watch::{Wake, Watch, WatchSettings, WatchThread},
 };
 use tidegate_transport::{
     Accepted, H2, HTTP_1_1, HandshakeResult, Listener, Peer, TlsCounts, TlsFiles, TlsFilesError, TlsPort,
@@ -75,12 +75,18 @@ impl Tls {
         let handshakes = Handshakes::start(bounds, clock)?;
         let mut load = |name, files: &Option<TlsFiles>, protocols, counts| {
             let Some(files) = files else { return Ok(None) };
+            // Before the files are read, so that no change between the two is missed.
+            let watch = Watch::new(files.paths().into(), settings.watch);
             let port = TlsPort::load(name, files.clone(), protocols, counts, now(&**clock));
             let port = Arc::new(port.map_err(|source| ServeError::Tls { port: name, source })?);
             let (of_thread, clock) = (Arc::clone(&port), Arc::clone(clock));
-            let read_again = move || reload(&of_thread, now(&*clock));
-            let thread =
-                WatchThread::start("certificates", port.paths(), settings.watch, requests, read_again)?;
+            let read_again = move |wake| {
+                let now = now(&*clock);
+                if wake != Wake::Idle || of_thread.is_reload_due(now) {
+                    reload(&of_thread, now);
+                }
+            };
+            let thread = WatchThread::start("certificates", watch, requests, read_again)?;
             tls.certificates.push(thread);
             Ok::<_, ServeError>(Some(PortTls { port, handshakes: handshakes.clone() }))
         };

@@ -8,7 +8,7 @@ use tidegate_core::rules::read_text;
 use tidegate_counts::LastAttempt;
 use tidegate_operations::config::{
     ReloadRequests,
-    watch::{WatchSettings, WatchThread},
+    watch::{Wake, Watch, WatchSettings, WatchThread},
 };
 
 /// Maximum length of the file.
@@ -24,14 +24,19 @@ pub(super) struct TokenFile {
 impl TokenFile {
     pub(super) fn start(path: &Path, requests: &ReloadRequests) -> Result<Self, ServeError> {
         let path = path.to_owned();
+        // Before the file is read, so that no change between the two is missed.
+        let watch = Watch::new(vec![path.clone()].into(), WatchSettings::default());
         let tokens = read(&path).map_err(ServeError::Tokens)?;
         tracing::info!(tokens = tokens.count(), "HTTP requests need a bearer token");
         let tokens = Arc::new(ArcSwap::from_pointee(tokens));
         let last_reload = Arc::<LastAttempt>::default();
-        let (of_thread, in_force, last) = (path.clone(), Arc::clone(&tokens), Arc::clone(&last_reload));
-        let read_again = move || last.record(reload(&of_thread, &in_force).into());
-        let thread =
-            WatchThread::start("tokens", vec![path], WatchSettings::default(), requests, read_again)?;
+        let (in_force, last) = (Arc::clone(&tokens), Arc::clone(&last_reload));
+        let read_again = move |wake| {
+            if wake != Wake::Idle {
+                last.record(reload(&path, &in_force).into());
+            }
+        };
+        let thread = WatchThread::start("tokens", watch, requests, read_again)?;
         Ok(Self { tokens, last_reload, thread })
     }
 

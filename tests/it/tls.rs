@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 use tempfile::TempDir;
+use tidegate::api::pb::test::{SetRequest, clock_client::ClockClient};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -237,6 +238,26 @@ async fn sighup_reads_the_certificates_again() {
     has_metric(&server, &reloads(1)).await;
     tls::decide(server.address(), &pki.client(None)).await.expect("the certificate serves");
     assert_eq!(server.logged("certificate reloaded; open connections stay").len(), 1, "{:#?}", server.log());
+}
+
+/// It was refused once and never read again, while the former certificate expired.
+#[tokio::test]
+async fn a_certificate_that_is_not_valid_yet_serves_once_it_is() {
+    let pki = Pki::new();
+    let (cert, key) = (pki.path("server.crt"), pki.path("server.key"));
+    let args = ["--http-listen", "127.0.0.1:0", "--http-tls-cert", text(&cert), "--http-tls-key", text(&key)];
+    // The server's clock starts in 1970, long before the certificate is valid.
+    let server = Server::start(&[&args[..], &["--test-clock"]].concat());
+    let mut clock = ClockClient::new(server.channel().await);
+    pki.authority.issue(SERVER_NAMES).write(pki.folder.path(), "server");
+    has_failed_reload(&server, "is not valid for another").await;
+    let now = Some(prost_types::Timestamp { seconds: 1_700_000_000, nanos: 0 });
+    clock.set(SetRequest { now }).await.expect("the time is set");
+    eventually("a reload without a change of the files", async || {
+        let done = server.logged("certificate reloaded; open connections stay");
+        if done.is_empty() { Err(server.log()) } else { Ok(()) }
+    })
+    .await;
 }
 
 async fn has_failed_reload(server: &Server, cause: &str) {

@@ -36,7 +36,7 @@ pub(in crate::cli) struct Check {
 
 impl Check {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let paths = RuleFilePaths { paths: [&*self.paths, &self.rules].concat(), ..RuleFilePaths::default() };
+        let paths = RuleFilePaths::from([&*self.paths, &self.rules].concat());
         let loaded = paths.read().and_then(|sources| RuleSet::parse(&sources, &self.read_as.options()));
         match loaded {
             Ok(rules) => {

@@ -39,9 +39,16 @@ pub struct RuleFilePaths {
     pub dot_files: bool,
 }
 
+/// These files and directories, with the usual choice of their files.
+impl From<Vec<PathBuf>> for RuleFilePaths {
+    fn from(paths: Vec<PathBuf>) -> Self {
+        Self { paths, ..Self::default() }
+    }
+}
+
 /// Reads the files, and all `.yaml` and `.yml` files in and below the directories. The path `-` is standard input.
 pub fn read(paths: &[PathBuf]) -> Result<Vec<Source>, RuleErrors> {
-    RuleFilePaths { paths: paths.to_vec(), ..RuleFilePaths::default() }.read()
+    RuleFilePaths::from(paths.to_vec()).read()
 }
 
 impl RuleFilePaths {

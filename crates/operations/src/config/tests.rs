@@ -164,7 +164,7 @@ fn a_stop_does_not_wait_for_rules_that_are_being_loaded() {
     config.observe(Box::new(block), at(0));
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("rules.yaml"), rule("k", 20)).expect("written");
-    let paths = RuleFilePaths { paths: vec![folder.path().into()], ..RuleFilePaths::default() };
+    let paths = RuleFilePaths::from(vec![folder.path().into()]);
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let settings = watch::WatchSettings::default();
     let files = RuleFiles::start(&config, (Feed::Files, paths), settings, &clock, &ReloadRequests::default());

@@ -77,6 +77,12 @@ pub(super) struct Loaded {
 }
 
 impl TlsFiles {
+    /// The files to watch.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let Self { cert, key, client_ca, .. } = self;
+        [cert, key].into_iter().chain(client_ca).cloned().collect()
+    }
+
     pub(super) fn load(&self, protocols: &[&[u8]]) -> Result<Loaded, TlsFilesError> {
         let provider = Arc::new(ring::default_provider());
         let chain = certificates(&self.cert)?;
@@ -124,7 +130,7 @@ impl TlsFiles {
 
 impl Loaded {
     pub(super) fn check_validity(&self, files: &TlsFiles, now: Duration) -> Result<(), TlsFilesError> {
-        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        let now = unix_seconds(now);
         let when = match now {
             _ if now > self.not_after => format!("expired {} s ago", now - self.not_after),
             _ if now < self.not_before => format!("is not valid for another {} s", self.not_before - now),
@@ -132,6 +138,11 @@ impl Loaded {
         };
         Err(TlsFilesError::Validity { path: files.cert.clone(), when })
     }
+}
+
+/// A time since the Unix epoch in the unit of [`Loaded`].
+pub(super) fn unix_seconds(time: Duration) -> i64 {
+    i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// The content of a regular file of bounded length. Opening a pipe would wait for its other end, and a device does not end.

@@ -19,14 +19,25 @@ pub use files::{TlsFiles, TlsFilesError, read_pem};
 
 use super::{Accepted, Peer, UnreadAlert};
 use arc_swap::ArcSwap;
+use files::unix_seconds;
 use rustls::{CertificateError, ServerConfig};
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 use tokio_rustls::TlsAcceptor;
 
 /// ALPN protocol of HTTP/2.
 pub const H2: &[u8] = b"h2";
 /// ALPN protocol of HTTP/1.1.
 pub const HTTP_1_1: &[u8] = b"http/1.1";
+
+/// A time that no clock reaches.
+const NEVER: i64 = i64::MAX;
 
 /// TLS of one port.
 pub struct TlsPort {
@@ -35,6 +46,9 @@ pub struct TlsPort {
     files: TlsFiles,
     protocols: &'static [&'static [u8]],
     current: ArcSwap<ServerConfig>,
+    /// Start of the validity, in seconds since the Unix epoch, of a pair that the last reload refused because it was not valid yet. Without
+    /// such a pair, [`NEVER`].
+    refused_until: AtomicI64,
     counts: Arc<TlsCounts>,
 }
 
@@ -88,12 +102,17 @@ impl TlsPort {
         }
         counts.certificate_loaded(loaded.not_after);
         let current = ArcSwap::new(loaded.config);
-        Ok(Self { name, files, protocols, current, counts: Arc::clone(counts) })
+        let refused_until = AtomicI64::new(NEVER);
+        Ok(Self { name, files, protocols, current, refused_until, counts: Arc::clone(counts) })
     }
 
-    /// Reads the files again. After an error, or if the new certificate has expired, the certificate in force stays.
+    /// Reads the files again. After an error, or if the new certificate is not valid now, the certificate in force stays.
     pub fn reload(&self, now: Duration) -> Result<(), TlsFilesError> {
+        self.refused_until.store(NEVER, Relaxed);
         let loaded = self.files.load(self.protocols).and_then(|loaded| {
+            if loaded.not_before > unix_seconds(now) {
+                self.refused_until.store(loaded.not_before, Relaxed);
+            }
             loaded.check_validity(&self.files, now)?;
             Ok(loaded)
         });
@@ -104,6 +123,11 @@ impl TlsPort {
         Ok(())
     }
 
+    /// Whether the pair that the last reload refused because it was not valid yet is valid now.
+    pub fn is_reload_due(&self, now: Duration) -> bool {
+        unix_seconds(now) >= self.refused_until.load(Relaxed)
+    }
+
     /// The name of the port in logs.
     pub fn name(&self) -> &'static str {
         self.name
@@ -112,12 +136,6 @@ impl TlsPort {
     /// The counts of handshakes, reloads and certificates. Several ports may share them.
     pub fn counts(&self) -> &Arc<TlsCounts> {
         &self.counts
-    }
-
-    /// The files to watch.
-    pub fn paths(&self) -> Vec<PathBuf> {
-        let TlsFiles { cert, key, client_ca, .. } = &self.files;
-        [cert, key].into_iter().chain(client_ca).cloned().collect()
     }
 
     /// Completes the handshake of a connection, on the current runtime.
@@ -139,5 +157,55 @@ impl TlsPort {
                 Err(RefusedConnection { error, unread })
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_counts::Attempt;
+
+    /// A certificate that is valid from the start of one year to the start of another.
+    fn write_pair(files: &TlsFiles, from: i32, to: i32) {
+        let mut params = rcgen::CertificateParams::default();
+        (params.not_before, params.not_after) =
+            (rcgen::date_time_ymd(from, 1, 1), rcgen::date_time_ymd(to, 1, 1));
+        let key = rcgen::KeyPair::generate().expect("a key");
+        std::fs::write(&files.cert, params.self_signed(&key).expect("signed").pem()).expect("written");
+        std::fs::write(&files.key, key.serialize_pem()).expect("written");
+    }
+
+    fn start_of(year: i32) -> Duration {
+        Duration::from_secs(rcgen::date_time_ymd(year, 1, 1).unix_timestamp().unsigned_abs())
+    }
+
+    /// It was refused once and never read again, while the former certificate expired.
+    #[test]
+    fn a_pair_that_is_not_valid_yet_is_due_when_it_becomes_valid() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (cert, key) = (folder.path().join("crt"), folder.path().join("key"));
+        let files = TlsFiles { cert, key, client_ca: None, allowed_sans: Vec::new() };
+        write_pair(&files, 2020, 2031);
+        let counts = Arc::<TlsCounts>::default();
+        let port = TlsPort::load("grpc", files.clone(), &[H2], &counts, start_of(2029)).expect("loaded");
+        let not_after = |year| Some(start_of(year).as_secs() as i64);
+        assert!(!port.is_reload_due(start_of(2100)), "nothing was refused");
+
+        write_pair(&files, 2030, 2040);
+        assert!(port.reload(start_of(2029)).is_err());
+        assert_eq!(counts.not_after(), not_after(2031));
+        let second = Duration::from_secs(1);
+        assert!(!port.is_reload_due(start_of(2030) - second));
+        assert!(port.is_reload_due(start_of(2030)));
+        port.reload(start_of(2030)).expect("valid by now");
+        assert_eq!((counts.not_after(), counts.reloads(Attempt::Succeeded)), (not_after(2040), 1));
+        assert!(!port.is_reload_due(start_of(2030)), "it is in force");
+
+        // If the files are then replaced by a pair that is refused for another reason, time changes nothing.
+        write_pair(&files, 2035, 2040);
+        assert!(port.reload(start_of(2030)).is_err());
+        write_pair(&files, 2020, 2021);
+        assert!(port.reload(start_of(2030)).is_err());
+        assert!(!port.is_reload_due(start_of(2100)));
     }
 }

@@ -5,7 +5,7 @@ use std::{fs, io::Write as _, os::unix::fs::symlink, path::Path};
 const LONG: Duration = Duration::from_secs(20);
 
 fn only(path: &Path) -> RuleFilePaths {
-    RuleFilePaths { paths: vec![path.to_owned()], ..RuleFilePaths::default() }
+    vec![path.to_owned()].into()
 }
 
 fn settings(mode: WatchMode) -> WatchSettings {

@@ -1,9 +1,8 @@
 //! A thread that reads files again when they have changed.
 
-use super::{Wake, Watch, WatchHandle, WatchSettings};
+use super::{Wake, Watch, WatchHandle};
 use crate::config::ReloadRequests;
-use std::{path::PathBuf, time::Duration};
-use tidegate_core::rules::RuleFilePaths;
+use std::time::Duration;
 use tidegate_threads::{BackgroundThread, Priority, StartError};
 
 /// Interval of a [`Watch`]'s own checks.
@@ -16,23 +15,21 @@ pub struct WatchThread {
 }
 
 impl WatchThread {
-    /// Starts a thread that calls `reload` when the files have changed, and on request.
+    /// Starts a thread that calls `on_wake` when the files have changed, on request, and about every second while nothing happens. Start the
+    /// watch before the files are read for the first time, so that no change between the two is missed.
     pub fn start(
         name: &str,
-        paths: Vec<PathBuf>,
-        settings: WatchSettings,
+        mut watch: Watch,
         requests: &ReloadRequests,
-        reload: impl Fn() + Send + 'static,
+        on_wake: impl Fn(Wake) + Send + 'static,
     ) -> Result<Self, StartError> {
-        let mut watch = Watch::new(RuleFilePaths { paths, ..RuleFilePaths::default() }, settings);
         let handle = watch.handle();
         requests.register(handle.clone());
         let run = move || {
             loop {
                 match watch.wait(LOOK_INTERVAL) {
                     Wake::Stopped => return,
-                    Wake::Changed | Wake::Requested => reload(),
-                    Wake::Idle => {}
+                    wake => on_wake(wake),
                 }
             }
         };
