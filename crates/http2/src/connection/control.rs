@@ -1,6 +1,6 @@
 //! Control frames: SETTINGS, PING, WINDOW_UPDATE, RST_STREAM, PRIORITY, GOAWAY.
 
-use super::{Connection, Phase, send_queues::BlockedBy};
+use super::{Connection, Opening, Phase, send_queues::BlockedBy};
 use crate::{
     CloseReason, ConnectionError, ConnectionEvent, ErrorCode, Service,
     flow_control::{DEFAULT_WINDOW, WINDOW_MAX, WindowOverflow},
@@ -71,9 +71,7 @@ impl<S: Service> Connection<S> {
             self.on_setting(name, value)?;
         }
         frame::write(frame::SETTINGS, frame::ACK, 0, &[], &mut self.outgoing);
-        if self.phase == Phase::AwaitingSettings {
-            self.phase = Phase::Open;
-        }
+        self.opening = Opening::Complete;
         if self.initial_window > before {
             self.flush_unblocked();
         }

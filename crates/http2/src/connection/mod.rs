@@ -43,7 +43,7 @@ use closed_streams::ClosedStreams;
 use deliveries::Deliveries;
 use hashbrown::HashMap;
 use http::Request;
-use phase::Phase;
+use phase::{Opening, Phase};
 use reset_watches::ResetWatches;
 use send_queues::{BlockedBy, SendQueues};
 use std::{collections::VecDeque, time::Duration};
@@ -81,6 +81,7 @@ pub struct Connection<S: Service> {
     /// Number of bytes that were written and removed from `outgoing`.
     removed: u64,
     phase: Phase,
+    opening: Opening,
     /// Whether the server's connection preface is written.
     has_preface: bool,
     /// The reason why the connection failed, if it did.
@@ -126,7 +127,8 @@ impl<S: Service> Connection<S> {
             outgoing: Vec::new(),
             written: 0,
             removed: 0,
-            phase: Phase::AwaitingPreface,
+            phase: Phase::Open,
+            opening: Opening::AwaitingPreface,
             failure: None,
             end_reason: None,
             has_preface: false,
@@ -302,7 +304,7 @@ impl<S: Service> Connection<S> {
     }
 
     fn take_frames(&mut self, bytes: &mut &[u8], service: &S) -> Result<(), ConnectionError> {
-        if self.phase == Phase::AwaitingPreface && !self.take_preface(bytes)? {
+        if self.opening == Opening::AwaitingPreface && !self.take_preface(bytes)? {
             return Ok(());
         }
         let mut input = Input { rest: bytes, service, batch: Batch::new() };
@@ -340,7 +342,7 @@ impl<S: Service> Connection<S> {
         }
         *bytes = &bytes[length..];
         self.write_preface();
-        self.phase = Phase::AwaitingSettings;
+        self.opening = Opening::AwaitingSettings;
         Ok(true)
     }
 
@@ -351,7 +353,9 @@ impl<S: Service> Connection<S> {
             // Frames written because of this frame follow the responses to earlier calls.
             self.respond_to_batch(&mut input.batch, input.service);
         }
-        if self.phase == Phase::AwaitingSettings && (frame.kind != frame::SETTINGS || frame.has(frame::ACK)) {
+        if self.opening == Opening::AwaitingSettings
+            && (frame.kind != frame::SETTINGS || frame.has(frame::ACK))
+        {
             return Err(ConnectionError::protocol("the first frame is not SETTINGS"));
         }
         if self.partial_block.is_some() && frame.kind != frame::CONTINUATION {
@@ -367,7 +371,8 @@ impl<S: Service> Connection<S> {
 
     /// Fails the connection: sends a GOAWAY and drops all streams.
     fn fail(&mut self, error: ConnectionError) {
-        if self.phase == Phase::AwaitingPreface && is_http1(self.incoming.kept()) {
+        // After the server's preface, a client of HTTP/1 would not recognise a refusal of its own protocol.
+        if !self.has_preface && is_http1(self.incoming.kept()) {
             self.outgoing.extend_from_slice(HTTP1_REFUSAL.as_bytes());
         } else {
             self.write_preface();

@@ -3,9 +3,12 @@
 //! Every deadline applies to complete work: a whole request, a whole piece of a response, everything that was waiting to be written. A
 //! client that sends or reads byte by byte is active, but does not move a deadline.
 
-use super::{Connection, Phase, control::ALIVE_PING, stream::Stream, times::PendingWrite};
+use super::{Connection, Opening, Phase, control::ALIVE_PING, stream::Stream, times::PendingWrite};
 use crate::{CloseReason, ConnectionError, ErrorCode, Service, StreamRefusal, frame};
 use std::time::Duration;
+
+/// Time in which a client that has sent nothing when a drain begins has to send its first bytes.
+const SILENT_DRAIN_MAX: Duration = Duration::from_secs(1);
 
 impl<S: Service> Connection<S> {
     /// Moves the time to `now`, counted from the connection's start, and enforces every timeout.
@@ -51,6 +54,11 @@ impl<S: Service> Connection<S> {
     pub(crate) fn idle_since(&self) -> Option<Duration> {
         let is_idle = self.streams.values().all(|stream| !stream.waits_for_server());
         is_idle.then_some(self.time.request_ended)
+    }
+
+    /// Whether the client has opened the connection, and no end has begun.
+    fn is_open(&self) -> bool {
+        self.phase == Phase::Open && self.opening == Opening::Complete
     }
 
     fn is_over(&self, since: Duration, timeout: Duration) -> bool {
@@ -103,7 +111,7 @@ impl<S: Service> Connection<S> {
             return;
         }
         match self.phase {
-            Phase::AwaitingPreface | Phase::AwaitingSettings => {
+            Phase::Open if self.opening != Opening::Complete => {
                 self.fail(ConnectionError::protocol("no preface and SETTINGS in time"));
                 self.end_reason = Some(CloseReason::FirstRequestTimeout);
             }
@@ -127,11 +135,14 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Stops waiting for a client that does not acknowledge the GOAWAY. Streams that it opens from now on are ignored.
+    /// Stops waiting for a client that does not acknowledge the GOAWAY. Streams that it opens from now on are ignored. A client that has
+    /// sent nothing at all has no request to be waited for, unless its first bytes are under way.
     fn end_unacknowledged_drain(&mut self) {
         if self.phase == Phase::Draining {
             let since = *self.time.drain_started.get_or_insert(self.time.now);
-            if self.is_over(since, self.settings.keep_alive_timeout) {
+            let is_silent = self.opening == Opening::AwaitingPreface && self.incoming.kept().is_empty();
+            let timeout = self.settings.keep_alive_timeout;
+            if self.is_over(since, if is_silent { timeout.min(SILENT_DRAIN_MAX) } else { timeout }) {
                 self.go_away(CloseReason::KeepAliveTimeout);
             }
         }
@@ -152,7 +163,7 @@ impl<S: Service> Connection<S> {
     }
 
     fn drain_if_idle(&mut self) {
-        if self.phase == Phase::Open
+        if self.is_open()
             && self.streams.is_empty()
             && self.is_over(self.time.request_ended, self.settings.idle_timeout)
         {
@@ -167,7 +178,7 @@ impl<S: Service> Connection<S> {
         if self.is_over(age_max, self.settings.age_grace) {
             self.go_away(CloseReason::AgeMax);
             self.stop_reading();
-        } else if self.phase == Phase::Open {
+        } else if self.is_open() {
             self.start_drain(CloseReason::AgeMax);
         }
     }

@@ -219,6 +219,24 @@ fn frames_after_the_goaway_do_not_keep_an_idle_connection() {
     assert!(client.server.is_finished());
 }
 
+/// A drain waited for every connection on which nothing was ever sent.
+#[test]
+fn a_drain_waits_a_second_for_the_first_byte_and_longer_for_the_rest() {
+    for (received, seconds) in [(0, 1), (1, 20)] {
+        let mut client = Client::silent(patient());
+        client.sends(&PREFACE[..received]);
+        client.server.tick(SECOND * 5);
+        client.server.start_drain(CloseReason::Drain);
+        client.server.tick(SECOND * 6);
+        assert!(matches!(client.receives()[2..], [GoAway(frame::STREAM_MAX, 0), Ping(_)]));
+        client.server.tick(SECOND * (6 + seconds) - Duration::from_nanos(1));
+        assert_eq!(client.receives(), [], "{received} bytes received");
+        client.server.tick(SECOND * (6 + seconds));
+        assert_eq!(client.receives(), [GoAway(0, 0)], "safe to retry: {received} bytes received");
+        assert!(client.server.is_finished() && client.server.failure().is_none());
+    }
+}
+
 /// The timeout for bodies ended every bidirectional stream that was open for as long.
 #[test]
 fn a_bidirectional_stream_outlives_the_timeout_for_bodies() {

@@ -115,6 +115,39 @@ fn a_drain_finishes_requests_sent_before_the_goaway() {
     assert!(client.server.is_finished() && client.server.failure().is_none());
 }
 
+/// The client's preface was read as a frame, which failed the connection with FRAME_SIZE_ERROR.
+#[test]
+fn a_drain_that_starts_before_the_preface_finishes_requests_sent_before_the_goaway() {
+    for received in [0, 10, PREFACE.len()] {
+        let mut client = Client::silent(Http2Settings::default());
+        let opening = opening(&[]);
+        client.sends(&opening[..received]);
+        client.server.start_drain(CloseReason::Drain);
+        let [Settings, WindowUpdate(0, _), GoAway(frame::STREAM_MAX, 0), Ping(payload)] =
+            &client.receives()[..]
+        else {
+            panic!("a drain starts so")
+        };
+        let payload = payload.clone();
+        client.sends(&opening[received..]);
+        assert_eq!(client.receives(), [Ack]);
+        let stream = client.calls(b"in time");
+        assert_eq!(client.receives(), response(stream, b"in time"), "after {received} bytes");
+        client.sends_frame(frame::PING, frame::ACK, 0, &payload);
+        assert_eq!(client.receives(), [GoAway(stream, 0)]);
+        assert!(client.server.is_finished() && client.server.failure().is_none());
+    }
+}
+
+#[test]
+fn the_first_frame_is_settings_also_during_a_drain() {
+    let mut client = Client::silent(Http2Settings::default());
+    client.server.start_drain(CloseReason::Drain);
+    client.sends(PREFACE);
+    client.sends_frame(frame::PING, 0, 0, &[0; 8]);
+    client.fails_with(ErrorCode::Protocol);
+}
+
 /// The server sent SETTINGS before the refusal, which HTTP/1 clients took for HTTP/0.9.
 #[test]
 fn a_client_of_http_1_is_sent_nothing_but_a_refusal() {
