@@ -37,7 +37,7 @@ pub use activity::Activity;
 pub use body_memory::{BodyMemory, BodyShare, HeldBytes, NoRoom};
 pub use counts::{CloseReason, ConnectionCounts, ConnectionEvent, ConnectionRefusal, StreamRefusal};
 pub use deferred::{DeferredBody, DeferredResponse, OnReset};
-pub use delivery::{Delivery, StreamEnded};
+pub use delivery::{Delivery, Unconfirmed};
 pub use error::{ConnectionError, ErrorCode, error_name};
 pub use header_block::PartialHeaderBlock;
 pub use hpack::{FieldNames, Fields};

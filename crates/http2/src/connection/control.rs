@@ -104,7 +104,7 @@ impl<S: Service> Connection<S> {
             self.phase = Phase::GoingAway;
             self.write_goaway(self.last_stream, ErrorCode::No);
         } else {
-            self.deliveries.on_acknowledged(payload, &mut self.outgoing);
+            self.deliveries.on_acknowledged(payload, self.removed, &mut self.outgoing);
         }
         Ok(())
     }

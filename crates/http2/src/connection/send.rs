@@ -42,7 +42,7 @@ impl<S: Service> Connection<S> {
                 stream.send_queue.extend([SendItem::Data(bytes, None), SendItem::End]);
                 self.flush(id);
             }
-            TaskEvent::Confirm(task) => self.deliveries.add(task, &mut self.outgoing),
+            TaskEvent::Confirm(task) => self.deliveries.add(task, self.removed, &mut self.outgoing),
             TaskEvent::FastPath(DeferredResponse { body, on_reset }) => {
                 stream.has_response = true;
                 stream.send_queue.extend([SendItem::Data(body, None), SendItem::FastPathTrailers]);

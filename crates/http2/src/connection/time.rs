@@ -7,6 +7,9 @@ use super::{Connection, Opening, Phase, control::ALIVE_PING, stream::Stream, tim
 use crate::{CloseReason, ConnectionError, ErrorCode, Service, StreamRefusal, frame};
 use std::time::Duration;
 
+/// The failure of a connection whose client acknowledges no PING.
+const UNANSWERED_PING: &str = "client does not answer a PING";
+
 /// Time in which a client that has sent nothing when a drain begins has to send its first bytes.
 const SILENT_DRAIN_MAX: Duration = Duration::from_secs(1);
 
@@ -29,6 +32,7 @@ impl<S: Service> Connection<S> {
             Self::end_without_first_request,
             Self::end_slow_header_block,
             Self::ping_if_silent,
+            Self::end_without_delivery,
             Self::drain_if_idle,
             Self::end_at_age_max,
             Self::end_unacknowledged_drain,
@@ -152,13 +156,22 @@ impl<S: Service> Connection<S> {
     fn ping_if_silent(&mut self) {
         match self.time.pinged {
             Some(pinged) if self.is_over(pinged, self.settings.keep_alive_timeout) => {
-                self.close_now(CloseReason::KeepAliveTimeout, "client does not answer a PING");
+                self.close_now(CloseReason::KeepAliveTimeout, UNANSWERED_PING);
             }
             None if self.is_over(self.time.last_read, self.settings.keep_alive_interval) => {
                 frame::write(frame::PING, 0, 0, ALIVE_PING, &mut self.outgoing);
                 self.time.pinged = Some(self.time.now);
             }
             _ => {}
+        }
+    }
+
+    /// Closes a connection if its client does not acknowledge a PING after a response.
+    fn end_without_delivery(&mut self) {
+        let written = self.removed + self.written as u64;
+        let since = self.deliveries.unacknowledged_since(written, self.time.now);
+        if since.is_some_and(|since| self.is_over(since, self.settings.keep_alive_timeout)) {
+            self.close_now(CloseReason::KeepAliveTimeout, UNANSWERED_PING);
         }
     }
 

@@ -66,6 +66,28 @@ fn a_silent_client_gets_a_ping_and_is_then_closed() {
     assert_eq!(client.server.failure(), Some("client does not answer a PING"));
 }
 
+/// Tasks that waited for the acknowledgement were kept for as long as the client sent anything else.
+#[test]
+fn a_client_that_does_not_acknowledge_a_response_is_closed() {
+    let mut client = Client::with(patient(), &[]);
+    let stream = client.opens("/other", frame::END_STREAM);
+    let (task, mut received) = tokio::sync::oneshot::channel();
+    client.server.on_task(stream, TaskEvent::Confirm(task));
+    // The time counts from when the PING is written.
+    client.server.tick(SECOND * 10);
+    assert_eq!(client.receives(), [Ping(b"received".to_vec())]);
+    for second in 11..31 {
+        client.server.tick(SECOND * second);
+        client.sends_frame(frame::PING, frame::ACK, 0, b"alive?  ");
+        assert_eq!(client.server.failure(), None, "after {second} s");
+    }
+    client.server.tick(SECOND * 31);
+    assert_eq!(client.server.end_reason(), Some(CloseReason::KeepAliveTimeout));
+    assert!(client.server.is_finished());
+    drop(client);
+    assert!(received.try_recv().is_err());
+}
+
 #[test]
 fn a_client_without_a_preface_is_closed() {
     let mut client = Client::silent(Http2Settings::default());
