@@ -440,8 +440,13 @@ impl<S: Service> Connection<S> {
     /// Closes a stream. Bytes of its request that no task has read are returned to the connection's window.
     fn close(&mut self, id: u32) {
         if let Some(stream) = self.streams.remove(&id) {
-            if stream.blocked_by == Some(BlockedBy::Stream) {
-                self.send_queues.remove_credit(id, stream.send_window.credit());
+            match stream.blocked_by {
+                None => {}
+                Some(BlockedBy::Stream) => self.send_queues.remove_credit(id, stream.send_window.credit()),
+                Some(BlockedBy::Connection) => {
+                    let is_open = |id| self.streams.contains_key(&id);
+                    self.send_queues.remove_closed(self.streams.len(), is_open);
+                }
             }
             self.release_window(stream.unreleased);
             self.time.request_ended();

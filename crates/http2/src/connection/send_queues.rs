@@ -15,10 +15,13 @@ pub(crate) enum BlockedBy {
     Stream,
 }
 
+/// The most closed streams that are kept beside as many as there are open streams.
+const CLOSED_KEPT: usize = 64;
+
 /// Streams with queued frames.
 #[derive(Default)]
 pub(super) struct SendQueues {
-    /// Streams that the connection blocks, first blocked first. May contain closed streams.
+    /// Streams that the connection blocks, first blocked first. May contain closed streams, but not many more than there are open streams.
     by_connection: VecDeque<u32>,
     /// Streams that their own windows block, by credit. A larger initial window unblocks the streams at the end.
     by_stream: BTreeSet<(i64, Reverse<u32>)>,
@@ -38,6 +41,20 @@ impl SendQueues {
     /// Takes the stream that the connection has blocked longest.
     pub(super) fn pop(&mut self) -> Option<u32> {
         self.by_connection.pop_front()
+    }
+
+    #[cfg(test)]
+    pub(super) fn blocked_by_connection(&self) -> usize {
+        self.by_connection.len()
+    }
+
+    /// Removes closed streams that the connection blocked, if they are more than half of its queue. `is_open` holds for the `open` streams.
+    /// At least as many streams are removed as stay: O(1) for each stream that was added.
+    pub(super) fn remove_closed(&mut self, open: usize, is_open: impl Fn(u32) -> bool) {
+        if self.by_connection.len() > 2 * open + CLOSED_KEPT {
+            self.by_connection.retain(|&stream| is_open(stream));
+            self.by_connection.shrink_to_fit();
+        }
     }
 
     /// Adds a stream that its own window blocks.

@@ -78,6 +78,28 @@ fn incomplete_frames_and_header_blocks_are_part_of_the_budget() {
     assert_eq!(memory.used(), 0);
 }
 
+/// The ids of all streams that were ever reset were kept while the connection's window stayed closed.
+#[test]
+fn streams_closed_while_the_connections_window_is_closed_leave_its_queue() {
+    let mut client = Client::with(Http2Settings { resets_max: u32::MAX, ..Http2Settings::default() }, &[]);
+    for body in [0; DEFAULT_WINDOW as usize].chunks(frame::PAYLOAD_MAX) {
+        client.calls(body);
+    }
+    client.receives();
+    let kept = client.calls(b"kept");
+    let mut longest = 0;
+    for _ in 0..10_000 {
+        let stream = client.calls(b"reset");
+        client.sends_frame(frame::RST_STREAM, 0, stream, &8_u32.to_be_bytes());
+        longest = longest.max(client.server.send_queues.blocked_by_connection());
+        client.receives();
+    }
+    assert!(longest < 100, "{longest}");
+    client.sends_frame(frame::WINDOW_UPDATE, 0, 0, &100_u32.to_be_bytes());
+    assert_eq!(client.receives(), response(kept, b"kept")[1..]);
+    assert!(client.server.streams.is_empty() && client.server.failure().is_none());
+}
+
 #[test]
 fn a_connection_that_waits_for_its_client_alone_may_be_evicted() {
     let mut client = Client::new();
