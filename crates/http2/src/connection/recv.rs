@@ -311,6 +311,7 @@ impl<S: Service> Connection<S> {
         let left = stream.content_left.map(|left| left.checked_sub(content.len() as u64));
         self.release_window(whole - content.len());
         if fits.is_err() {
+            self.release_window(content.len());
             return self.reset_for(id, ErrorCode::FlowControl);
         }
         match left {
@@ -320,7 +321,10 @@ impl<S: Service> Connection<S> {
                     stream.content_left = Some(left);
                 }
             }
-            Some(_) => return self.refuse_stream(id, StreamRefusal::Malformed, ErrorCode::Protocol),
+            Some(_) => {
+                self.release_window(content.len());
+                return self.refuse_stream(id, StreamRefusal::Malformed, ErrorCode::Protocol);
+            }
         }
         self.take_content(id, content, whole, ends_stream, service)
     }

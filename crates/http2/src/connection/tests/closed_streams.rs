@@ -53,6 +53,48 @@ fn discarded_data_are_flow_controlled() {
     assert_eq!(client.receives(), [WindowUpdate(0, 2 * 16_384)]);
 }
 
+/// The connection's window shrank with each such stream, for good.
+#[test]
+fn data_that_reset_their_stream_are_returned_to_the_connections_window() {
+    const DATA: usize = 16_000;
+    let settings =
+        Http2Settings { stream_window: DATA as u32 - 1, connection_window: 0, ..Http2Settings::default() };
+    for (fields, code) in [
+        (&[][..], ErrorCode::FlowControl),
+        (&[("content-length", "5")][..], ErrorCode::Protocol),
+        (&[("content-length", "20000")][..], ErrorCode::Protocol),
+    ] {
+        // The last request ends too early, within its window.
+        let (length, flags) =
+            if code == ErrorCode::FlowControl { (DATA, 0) } else { (DATA - 1, frame::END_STREAM) };
+        let mut client = Client::silent(settings);
+        client.sends(&opening(&[]));
+        client.receives();
+        let mut raised = 0;
+        for n in 0..10 {
+            let stream = 2 * n + 1;
+            let mut block = head("/other");
+            fields.iter().for_each(|(name, value)| {
+                write_literal(name.as_bytes(), value.as_bytes(), false, &mut block);
+            });
+            client.sends_frame(frame::HEADERS, frame::END_HEADERS, stream, &block);
+            client.sends_frame(frame::DATA, flags, stream, &vec![0; length]);
+            let received = client.receives();
+            assert!(received.contains(&Reset(stream, code as u32)), "{received:?}");
+            raised += received
+                .iter()
+                .map(|received| match received {
+                    WindowUpdate(0, increment) => *increment as usize,
+                    _ => 0,
+                })
+                .sum::<usize>();
+        }
+        let left = DEFAULT_WINDOW as usize + raised - 10 * length;
+        assert!(left >= DEFAULT_WINDOW as usize / 2, "{fields:?}: {left} bytes left");
+        assert_eq!(client.server.failure(), None);
+    }
+}
+
 #[test]
 fn a_new_stream_id_below_an_earlier_one_is_a_protocol_error() {
     let mut client = Client::new();
