@@ -66,13 +66,15 @@ impl ResponseEncoder {
             Table::ContentType => (Some(hpack::NEWEST), None),
             Table::Both => (Some(hpack::NEWEST + 1), Some(hpack::NEWEST)),
         };
-        self.fast_path_headers.clear();
-        if table == Table::SizeUpdate {
-            hpack::write_no_table(&mut self.fast_path_headers);
+        for block in [&mut self.fast_path_headers, &mut self.fast_path_trailers] {
+            block.clear();
+            // Either may be the next block: the table may change between the headers and the trailers of a response.
+            if table == Table::SizeUpdate {
+                hpack::write_no_table(block);
+            }
         }
         write_indexed(STATUS_200, &mut self.fast_path_headers);
         field(CONTENT_TYPE, content_type, &mut self.fast_path_headers);
-        self.fast_path_trailers.clear();
         field(GRPC_STATUS_OK, status, &mut self.fast_path_trailers);
     }
 
@@ -92,8 +94,10 @@ impl ResponseEncoder {
     pub(super) fn write_fast_path_trailers(&mut self, stream: u32, out: &mut Vec<u8>) {
         const FLAGS: u8 = frame::END_HEADERS | frame::END_STREAM;
         frame::write(frame::HEADERS, FLAGS, stream, &self.fast_path_trailers, out);
-        if self.table == Table::ContentType {
-            self.set(Table::Both);
+        match self.table {
+            Table::Both | Table::Empty | Table::Unused => {}
+            Table::ContentType => self.set(Table::Both),
+            Table::SizeUpdate => self.set(Table::Unused),
         }
     }
 

@@ -116,6 +116,31 @@ fn a_client_without_dynamic_table_is_served() {
     }
 }
 
+/// RFC 7541, section 4.2: the first block after the acknowledgement starts with the size update. Trailers did not.
+#[test]
+fn trailers_start_with_the_size_of_a_table_that_was_reduced_after_the_headers() {
+    for earlier_calls in 0..3 {
+        let mut client = Client::with(Http2Settings::default(), &[(4, 3)]);
+        for _ in 0..earlier_calls {
+            let stream = client.calls(b"abc");
+            assert_eq!(client.receives(), response(stream, b"abc"));
+        }
+        let stream = client.calls(b"abcd");
+        assert_eq!(client.receives().len(), 2, "the headers and a part of the body");
+        client.sends_frame(frame::SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0]);
+        assert_eq!(client.receives(), [Ack]);
+        client.sends_frame(frame::WINDOW_UPDATE, 0, stream, &1_u32.to_be_bytes());
+        // After DATA with one byte: 0x20 is "the table holds 0 bytes".
+        let received = client.server.unwritten();
+        assert_eq!(received[frame::HEADER + 1 + frame::HEADER], 0x20, "after {earlier_calls} calls");
+        assert_eq!(client.receives(), response(stream, b"d")[1..]);
+        let stream = client.calls(b"abc");
+        let received = client.server.unwritten();
+        assert_ne!(received[frame::HEADER], 0x20, "the size is sent once");
+        assert_eq!(client.receives(), response(stream, b"abc"));
+    }
+}
+
 /// The codes of values that vary are checked ahead of time in the bytes of one read. How much is read at once must not matter.
 #[test]
 fn values_that_vary_are_valid_or_not_however_many_calls_are_read_at_once() {
