@@ -36,8 +36,15 @@ pub(super) fn one_message(body: &[u8], bytes_max: usize) -> Option<&[u8]> {
     }
 }
 
-/// The refusal of a request that is no call: 415 for another content type, 405 for another method.
+/// The refusal of a request that is no call: 415 for another content type, 405 for another method. Without a body if the method is HEAD
+/// (RFC 9110, section 9.3.2).
 pub(super) fn not_a_call<B>(request: &http::Request<B>) -> Option<http::Response<Bytes>> {
+    let refusal = refusal_by_headers(request)?;
+    let has_body = request.method() != Method::HEAD;
+    Some(if has_body { refusal } else { refusal.map(|_| Bytes::new()) })
+}
+
+fn refusal_by_headers<B>(request: &http::Request<B>) -> Option<http::Response<Bytes>> {
     let content_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     if !is_grpc(content_type) {
         let sentence = "this port speaks gRPC: send content-type application/grpc over HTTP/2\n";
@@ -102,4 +109,24 @@ pub(super) fn explain_unknown_method(response: &mut http::Response<Body>, is_lea
         headers.insert(Status::GRPC_MESSAGE, if is_lease { LEASES } else { MESSAGE });
     }
     is_unknown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// curl reports DATA in response to HEAD as a PROTOCOL_ERROR, and not the status.
+    #[test]
+    fn a_refusal_has_a_body_unless_the_method_is_head() {
+        for (method, content_type, status) in [
+            (Method::GET, "", StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            (Method::HEAD, "", StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            (Method::GET, "application/grpc", StatusCode::METHOD_NOT_ALLOWED),
+            (Method::HEAD, "application/grpc", StatusCode::METHOD_NOT_ALLOWED),
+        ] {
+            let request = http::Request::builder().method(&method).header(CONTENT_TYPE, content_type);
+            let refusal = not_a_call(&request.body(()).expect("valid")).expect("a refusal");
+            assert_eq!((refusal.status(), refusal.body().is_empty()), (status, method == Method::HEAD));
+        }
+    }
 }
