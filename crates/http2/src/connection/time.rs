@@ -218,6 +218,7 @@ impl<S: Service> Connection<S> {
         self.end_reason = Some(reason);
         self.phase = Phase::Closed;
         self.failure = Some(why);
+        self.reset_incomplete();
         self.streams.clear();
     }
 }

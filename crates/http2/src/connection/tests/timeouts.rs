@@ -4,7 +4,11 @@ use super::{
     client::{Received::*, *},
     *,
 };
-use crate::task_event::TaskEvent;
+use crate::{DeferredResponse, OnReset, task_event::TaskEvent};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 #[test]
 fn a_unary_request_without_end_is_reset() {
@@ -86,6 +90,26 @@ fn a_client_that_does_not_acknowledge_a_response_is_closed() {
     assert!(client.server.is_finished());
     drop(client);
     assert!(received.try_recv().is_err());
+}
+
+/// The hook did not run, so that the service took the response for received.
+#[test]
+fn a_response_that_its_client_cannot_have_received_counts_as_reset_when_the_client_is_gone() {
+    let mut client = Client::with(patient(), &[(4, 3)]);
+    client.server.tick(SECOND * 60);
+    let stream = client.calls(b"defer");
+    client.server.tick(SECOND * 120);
+    client.server.tick(SECOND * 139);
+    let is_reset = Arc::new(AtomicBool::new(false));
+    let hook = Arc::clone(&is_reset);
+    let on_reset = Some(OnReset::new(move || hook.store(true, Ordering::Relaxed)));
+    let response = DeferredResponse { body: bytes::Bytes::from_static(b"four"), on_reset };
+    client.server.on_task(stream, TaskEvent::FastPath(response));
+    assert!(client.receives().contains(&Data(stream, b"fou".to_vec())));
+    client.server.tick(SECOND * 140);
+    assert_eq!(client.server.end_reason(), Some(CloseReason::KeepAliveTimeout));
+    client.server.end();
+    assert!(is_reset.load(Ordering::Relaxed));
 }
 
 #[test]
