@@ -50,6 +50,8 @@ pub enum LeftOut {
     PerRoute,
     /// The filter has entries of its own.
     Filter,
+    /// The filter is a module, and the entry is of a route or virtual host.
+    Module,
     /// It is of another stage than the filter.
     Stage(u64, u64),
     /// The route has entries of its own, and does not include those of its virtual host.
@@ -65,6 +67,7 @@ impl fmt::Display for LeftOut {
             Self::Disabled => f.write_str("the filter is disabled for the route"),
             Self::PerRoute => f.write_str("a RateLimitPerRoute with rate_limits applies instead"),
             Self::Filter => f.write_str("the rate_limits of the filter apply instead"),
+            Self::Module => f.write_str("a module does not see the rate_limits of routes and virtual hosts"),
             Self::Stage(own, filter) => write!(f, "it is of stage {own}, and the filter of stage {filter}"),
             Self::RouteHasOwn => f.write_str(
                 "the route has rate_limits of its own; set include_vh_rate_limits: true on it to have both",
@@ -105,6 +108,7 @@ impl<'d> OfRoute<'_, 'd> {
                 (_, Level::PerRoute) => None,
                 _ if has_own => Some(LeftOut::PerRoute),
                 (_, Level::Filter) => None,
+                _ if self.settings.is_module => Some(LeftOut::Module),
                 _ if !self.settings.entries.is_empty() => Some(LeftOut::Filter),
                 _ if entry.stage() != self.settings.stage() => {
                     Some(LeftOut::Stage(entry.stage(), self.settings.stage()))

@@ -14,7 +14,7 @@ use crate::{
         Configuration, FilterKind, HttpFilter, Manager, NetworkFilter, RateLimitFilter, RouteConfig,
     },
     part::Part,
-    selection::{OfRoute, Selection},
+    selection::{LeftOut, OfRoute, Selection},
 };
 use tidegate_core::rules::RuleSet;
 
@@ -122,7 +122,9 @@ fn of_filter<'d>(
                 let place = [&*place(&manager.name, host.name, &route.title()), name].join(" › ");
                 let place = place.trim_end_matches(" › ");
                 let selection = of_route.select(&configuration.envoy);
-                has_entries |= !selection.applied.is_empty() || !selection.left_out.is_empty();
+                let is_seen = |why: &LeftOut| *why != LeftOut::Module;
+                has_entries |=
+                    !selection.applied.is_empty() || selection.left_out.iter().any(|(_, why)| is_seen(why));
                 without.note(&of_route, &selection);
                 own_domain(&selection, place, collected);
                 routes::check_selection(&selection, manager, place, &mut collected.findings);
@@ -132,7 +134,14 @@ fn of_filter<'d>(
         }
     }
     if !has_entries {
-        let message = "no route, virtual host or filter here has rate_limits, so this filter limits nothing; add an entry of rate_limits";
+        let message = match settings.is_module {
+            true => {
+                "neither this module nor a RateLimitPerRoute for it has rate_limits, so it limits nothing; add an entry of rate_limits"
+            }
+            false => {
+                "no route, virtual host or filter here has rate_limits, so this filter limits nothing; add an entry of rate_limits"
+            }
+        };
         collected.findings.add(Kind::FilterWithoutEntries, filter.part, &manager.name, message);
     }
 }

@@ -20,9 +20,10 @@ pub(super) fn check_selection(
 ) {
     for (entry, why) in &selection.left_out {
         let is_of_route = matches!(entry.level, Level::Route | Level::PerRoute);
-        let has_stage = |stage| manager.rate_limits().any(|(_, settings)| settings.stage() == stage);
+        // Modules do not see the entries of routes, whatever their stage.
+        let mut seeing = manager.rate_limits().map(|(_, settings)| settings).filter(|own| !own.is_module);
         let (kind, message) = match why {
-            LeftOut::Stage(own, _) if !has_stage(*own) => {
+            LeftOut::Stage(own, _) if !seeing.any(|settings| settings.stage() == *own) => {
                 let message = format!(
                     "this entry is of stage {own}, which no filter of the listener has: it is never applied; set `stage: {own}` on a filter, or \
                      remove it here"
@@ -37,6 +38,12 @@ pub(super) fn check_selection(
             LeftOut::Filter => {
                 let message = "this entry is ignored, since the filter has rate_limits of its own; move those to the routes, or this one to the filter";
                 (Kind::EntryReplaced, message.to_owned())
+            }
+            LeftOut::Module if seeing.next().is_none() => {
+                let message = "a module does not see the rate_limits of routes and virtual hosts, so this entry is never applied; move it to the \
+                               rate_limits of the filter, or to a RateLimitPerRoute within a DynamicModuleFilterPerRoute in \
+                               typed_per_filter_config";
+                (Kind::NotSeenByModule, message.to_owned())
             }
             LeftOut::RouteHasOwn => {
                 let message = "this entry does not apply to every route: those with rate_limits of their own leave it out; set include_vh_rate_limits: true on them to have both";

@@ -1,0 +1,152 @@
+//! Configurations of filters and routes within the messages that Envoy allows around them.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy does not see as such")]
+
+use serde_json::{Value as Json, json};
+use tidegate_core::rules::{LoadOptions, RuleSet, Source};
+use tidegate_envoy_config::{
+    Files,
+    check::{Checked, Kind, Severity, check},
+    configuration::Configuration,
+    explain::{HttpRequest, Made, explain},
+};
+
+const RULES: &str = "\
+domain: edge
+descriptors:
+  - key: generic_key
+    value: per-user
+    rate_limit: { unit: hour, requests_per_unit: 5 }
+";
+
+const RATE_LIMIT: &str = "envoy.extensions.filters.http.ratelimit.v3.RateLimit";
+const MODULE: &str = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter";
+
+fn typed(name: &str, mut message: Json) -> Json {
+    message["@type"] = format!("type.googleapis.com/{name}").into();
+    message
+}
+
+/// The `rate_limits` with one entry, which sends this value.
+fn limits(value: &str) -> Json {
+    json!([{"actions": [{"generic_key": {"descriptor_value": value}}]}])
+}
+
+/// The settings of a filter, with these entries.
+fn settings(rate_limits: Json) -> Json {
+    let service = json!({"transport_api_version": "V3", "grpc_service": {"envoy_grpc": {"cluster_name": "limits|mesh"}}});
+    json!({"domain": "edge", "timeout": "1s", "rate_limit_service": service, "rate_limits": rate_limits})
+}
+
+/// A message within the message of a module.
+fn wrapped(wrapper: &str, config: Json) -> Json {
+    let module = json!({"name": "tidegate", "do_not_close": true});
+    typed(
+        wrapper,
+        json!({"dynamic_module_config": module, "filter_name": "ratelimit", "filter_config": config}),
+    )
+}
+
+fn ordinary(rate_limits: Json) -> Json {
+    json!({"name": "plain", "typed_config": typed(RATE_LIMIT, settings(rate_limits))})
+}
+
+fn module(rate_limits: Json) -> Json {
+    json!({"name": "module", "typed_config": wrapped(MODULE, typed(RATE_LIMIT, settings(rate_limits)))})
+}
+
+/// A listener with these filters, and a virtual host and a route with these fields in addition.
+struct Listener {
+    filters: Vec<Json>,
+    host: Json,
+    route: Json,
+}
+
+impl Listener {
+    fn of(filters: impl IntoIterator<Item = Json>) -> Self {
+        let route = json!({"match": {"prefix": "/"}, "route": {"cluster": "application"}});
+        let host = json!({"name": "all", "domains": ["*"]});
+        Self { filters: filters.into_iter().collect(), host, route }
+    }
+
+    fn files(&self) -> Files {
+        let mut host = self.host.clone();
+        host["routes"] = json!([self.route]);
+        let config = json!({"filter_chains": [{"filters": [{"typed_config": {
+            "use_remote_address": true,
+            "http_filters": self.filters,
+            "route_config": {"virtual_hosts": [host]},
+        }}]}]});
+        Files::read(vec![Source::file("envoy.yaml", config.to_string())]).unwrap()
+    }
+
+    /// The descriptors that it sends, and the sorted kinds of the findings except notes and the absent cluster.
+    fn checked(&self) -> (Vec<String>, Vec<&'static str>) {
+        let rules = RuleSet::parse(&[Source::file("rules.yaml", RULES)], &LoadOptions::default()).unwrap();
+        let files = self.files();
+        let Checked { sent, findings } = check(&Configuration::of(&files), &rules);
+        let is_shown = |kind: &Kind| kind.severity() != Severity::Note && *kind != Kind::ClusterNotShown;
+        let mut sent: Vec<String> =
+            sent.into_iter().map(|one| format!("{} {}", one.domain, one.descriptor)).collect();
+        sent.dedup();
+        let mut kinds: Vec<&str> =
+            findings.iter().map(|one| one.kind).filter(is_shown).map(Kind::name).collect();
+        kinds.sort_unstable();
+        (sent, kinds)
+    }
+
+    /// The descriptors of a request, and the reasons why entries are left out.
+    fn explained(&self) -> (Vec<String>, Vec<String>) {
+        let request: HttpRequest = "GET http://shop.example/".parse().unwrap();
+        let files = self.files();
+        let explained = explain(&Configuration::of(&files), None, &request);
+        let [explained] = &*explained else { panic!("{explained:?}") };
+        let mut made = Vec::new();
+        for (filter, entry) in explained
+            .filters
+            .iter()
+            .flat_map(|filter| filter.applied.iter().map(move |entry| (filter, entry)))
+        {
+            let Made::Descriptor(entries) = &entry.made else { panic!("{entry:?}") };
+            made.extend(entries.iter().map(|(key, value)| format!("{} {key}={value}", filter.domain)));
+        }
+        let left_out = explained.filters.iter().flat_map(|filter| &filter.left_out);
+        (made, left_out.map(|(_, _, why)| why.to_string()).collect())
+    }
+}
+
+fn texts<const N: usize>(texts: [&str; N]) -> Vec<String> {
+    texts.map(str::to_owned).to_vec()
+}
+
+#[test]
+fn a_module_does_not_apply_entries_of_routes_and_virtual_hosts() {
+    let mut listener = Listener::of([module(json!([]))]);
+    listener.route["route"]["rate_limits"] = limits("per-user");
+    let unlimited = vec!["filter-without-entries", "not-seen-by-module", "rule-not-sent"];
+    assert_eq!(listener.checked(), (vec![], unlimited.clone()));
+    let (made, left_out) = listener.explained();
+    assert!(made.is_empty() && left_out[0].starts_with("a module does not see"), "{made:?} {left_out:?}");
+    let mut of_host = Listener::of([module(json!([]))]);
+    of_host.host["rate_limits"] = limits("per-user");
+    assert_eq!(of_host.checked(), (vec![], unlimited));
+    // Entries of the filter are applied, and those of the route are lost nevertheless.
+    listener.filters = vec![module(limits("per-user"))];
+    assert_eq!(listener.checked(), (texts(["edge generic_key=per-user"]), vec!["not-seen-by-module"]));
+}
+
+#[test]
+fn entries_of_routes_that_another_filter_applies_are_not_reported() {
+    let mut listener = Listener::of([module(limits("per-user")), ordinary(json!([]))]);
+    listener.route["route"]["rate_limits"] = limits("per-user");
+    let (sent, findings) = listener.checked();
+    assert_eq!((sent, findings), (texts(["edge generic_key=per-user"]), vec![]));
+    // A module of the entry's stage is no filter that applies it.
+    listener.filters[0]["typed_config"]["filter_config"]["stage"] = 3.into();
+    listener.route["route"]["rate_limits"][0]["stage"] = 3.into();
+    assert_eq!(listener.checked().1, ["stage-without-filter"]);
+    // The module has no entries, although the route has some.
+    let mut listener = Listener::of([module(json!([])), ordinary(json!([]))]);
+    listener.route["route"]["rate_limits"] = limits("per-user");
+    assert_eq!(listener.checked().1, ["filter-without-entries"]);
+}
