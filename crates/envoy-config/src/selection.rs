@@ -2,7 +2,8 @@
 
 use crate::{
     configuration::{
-        HttpFilter, Level, PerRoute, RateLimitEntry, RateLimitFilter, Route, RouteConfig, Target, VirtualHost,
+        HttpFilter, Level, PerRoute, PerRouteConfig, RateLimitEntry, RateLimitFilter, Route, RouteConfig,
+        Target, VirtualHost,
     },
     part::Part,
     stream::Envoy,
@@ -35,8 +36,12 @@ pub struct Selection<'d> {
     pub applied: Vec<Rc<RateLimitEntry<'d>>>,
     /// The others, and why.
     pub left_out: Vec<(Rc<RateLimitEntry<'d>>, LeftOut)>,
-    /// The most specific configuration for the filter.
-    pub per_route: Option<PerRoute<'d>>,
+    /// The `RateLimitPerRoute` that applies.
+    pub settings: Option<Part<'d>>,
+    /// The `RateLimitPerRoute` that would apply if it were for a filter of this kind.
+    pub of_other_kind: Option<Part<'d>>,
+    /// The place where a part of the route disables the filter.
+    pub disabled: Option<Part<'d>>,
 }
 
 /// The reason why an entry does not apply.
@@ -46,6 +51,8 @@ pub enum LeftOut {
     Answered(&'static str),
     /// The filter is disabled, or not enabled, for the route.
     Disabled,
+    /// It is of a `RateLimitPerRoute` that is not for a filter of this kind: for a module if this is true, which the filter is not.
+    OtherKind(bool),
     /// A `RateLimitPerRoute` has entries of its own.
     PerRoute,
     /// The filter has entries of its own.
@@ -65,6 +72,12 @@ impl fmt::Display for LeftOut {
         match self {
             Self::Answered(by) => write!(f, "the route has a {by}: Envoy limits only routes to a cluster"),
             Self::Disabled => f.write_str("the filter is disabled for the route"),
+            Self::OtherKind(true) => {
+                f.write_str("its RateLimitPerRoute is wrapped for a module, and the filter is none")
+            }
+            Self::OtherKind(false) => {
+                f.write_str("its RateLimitPerRoute is not wrapped for a module, and the filter is one")
+            }
             Self::PerRoute => f.write_str("a RateLimitPerRoute with rate_limits applies instead"),
             Self::Filter => f.write_str("the rate_limits of the filter apply instead"),
             Self::Module => f.write_str("a module does not see the rate_limits of routes and virtual hosts"),
@@ -78,33 +91,50 @@ impl fmt::Display for LeftOut {
 }
 
 impl<'d> OfRoute<'_, 'd> {
-    /// The most specific configuration of the route for the filter.
-    fn per_route(&self) -> Option<PerRoute<'d>> {
+    /// The configurations for the filter, the most specific first.
+    fn per_route(&self) -> impl Iterator<Item = PerRoute<'d>> {
         let parts = [self.route.part, self.host.part, self.config.part];
-        self.cluster.into_iter().chain(parts).find_map(|part| PerRoute::of(part, self.filter.name))
+        let parts = self.cluster.into_iter().chain(parts);
+        parts.filter_map(|part| PerRoute::of(part, self.filter.name))
     }
 
     /// The entries that apply to the requests of the route, and the others.
     pub fn select(&self, envoy: &Envoy) -> Selection<'d> {
-        let per_route = self.per_route();
-        let settings = per_route.and_then(|per_route| per_route.settings);
+        let own = self.per_route().next();
+        let is_disabled = own.map_or(self.filter.is_disabled(), |own| own.is_disabled);
+        let set = self.per_route().map(|own| own.config).find(|set| !matches!(set, PerRouteConfig::Nothing));
+        let (settings, of_other_kind) = match set {
+            Some(PerRouteConfig::RateLimit { settings, is_module })
+                if is_module == self.settings.is_module =>
+            {
+                (Some(settings), None)
+            }
+            Some(PerRouteConfig::RateLimit { settings, .. }) => (None, Some(settings)),
+            _ => (None, None),
+        };
         let domain = settings.map(|settings| settings.text("domain")).filter(|domain| !domain.is_empty());
-        let own = settings.map_or_else(Vec::new, |part| RateLimitEntry::list(part, Level::PerRoute, envoy));
-        let has_own = !own.is_empty();
-        let is_disabled = per_route.map_or(self.filter.is_disabled(), |per_route| per_route.is_disabled);
+        let entries = settings
+            .or(of_other_kind)
+            .map_or_else(Vec::new, |part| RateLimitEntry::list(part, Level::PerRoute, envoy));
+        let has_own = settings.is_some() && !entries.is_empty();
         let mut selection = Selection {
             domain: domain.unwrap_or(self.settings.domain()),
             applied: Vec::new(),
             left_out: Vec::new(),
-            per_route,
+            settings,
+            of_other_kind: of_other_kind.filter(|_| !is_disabled),
+            disabled: own.filter(|own| own.is_disabled).map(|own| own.part),
         };
         let host_option = settings.map_or("", |settings| settings.text("vh_rate_limits"));
         let all =
-            own.iter().chain(&self.settings.entries).chain(&self.route.entries).chain(&self.host.entries);
+            entries.iter().chain(&self.settings.entries).chain(&self.route.entries).chain(&self.host.entries);
         for entry in all {
             let why = match (&self.route.target, entry.level) {
                 (Target::Answered(by), _) => Some(LeftOut::Answered(by)),
                 _ if is_disabled => Some(LeftOut::Disabled),
+                (_, Level::PerRoute) if of_other_kind.is_some() => {
+                    Some(LeftOut::OtherKind(!self.settings.is_module))
+                }
                 (_, Level::PerRoute) => None,
                 _ if has_own => Some(LeftOut::PerRoute),
                 (_, Level::Filter) => None,

@@ -20,6 +20,9 @@ descriptors:
 ";
 
 const RATE_LIMIT: &str = "envoy.extensions.filters.http.ratelimit.v3.RateLimit";
+const PER_ROUTE: &str = "envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute";
+const FILTER_CONFIG: &str = "envoy.config.route.v3.FilterConfig";
+const MODULE_PER_ROUTE: &str = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilterPerRoute";
 const MODULE: &str = "envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter";
 
 fn typed(name: &str, mut message: Json) -> Json {
@@ -149,4 +152,61 @@ fn entries_of_routes_that_another_filter_applies_are_not_reported() {
     let mut listener = Listener::of([module(json!([])), ordinary(json!([]))]);
     listener.route["route"]["rate_limits"] = limits("per-user");
     assert_eq!(listener.checked().1, ["filter-without-entries"]);
+}
+
+/// A `RateLimitPerRoute` with one entry, which sends this value.
+fn per_route(value: &str) -> Json {
+    typed(PER_ROUTE, json!({"rate_limits": limits(value)}))
+}
+
+#[test]
+fn a_filter_does_not_read_what_routes_configure_for_the_other_kind() {
+    let without = per_route("per-user");
+    let within = wrapped(MODULE_PER_ROUTE, without.clone());
+    for (filter, fitting, other) in
+        [(module(json!([])), &within, &without), (ordinary(json!([])), &without, &within)]
+    {
+        let name = filter["name"].as_str().unwrap();
+        for place in ["route", "host"] {
+            let mut listener = Listener::of([filter.clone()]);
+            let is_read = (texts(["edge generic_key=per-user"]), vec![]);
+            let is_ignored = (vec![], vec!["per-route-of-other-kind", "rule-not-sent"]);
+            for (config, expected) in [(fitting, is_read), (other, is_ignored)] {
+                for config in [config.clone(), typed(FILTER_CONFIG, json!({"config": config}))] {
+                    let part = if place == "route" { &mut listener.route } else { &mut listener.host };
+                    part["typed_per_filter_config"] = json!({name: config});
+                    assert_eq!(listener.checked(), expected, "{place} {config}");
+                }
+            }
+            let (made, left_out) = listener.explained();
+            assert!(made.is_empty() && left_out[0].contains("wrapped for a module"), "{made:?} {left_out:?}");
+        }
+        // It is reported only where it would apply.
+        let mut listener = Listener::of([filter.clone()]);
+        listener.host["typed_per_filter_config"] = json!({name: other});
+        let disabled = typed(FILTER_CONFIG, json!({"disabled": true}));
+        for (config, expected) in [(&disabled, vec!["rule-not-sent"]), (fitting, vec![])] {
+            listener.route["typed_per_filter_config"] = json!({name: config});
+            assert_eq!(listener.checked().1, expected);
+        }
+    }
+}
+
+#[test]
+fn an_empty_configuration_enables_a_filter_and_hides_nothing() {
+    let mut filter = ordinary(limits("other"));
+    filter["disabled"] = true.into();
+    let mut listener = Listener::of([filter]);
+    listener.host["typed_per_filter_config"] = json!({"plain": per_route("per-user")});
+    listener.route["typed_per_filter_config"] = json!({"plain": typed(FILTER_CONFIG, json!({"config": {}}))});
+    assert_eq!(listener.explained().0, ["edge generic_key=per-user"]);
+    // It enables what a less specific part disables.
+    listener.host["typed_per_filter_config"] =
+        json!({"plain": typed(FILTER_CONFIG, json!({"disabled": true}))});
+    assert_eq!(listener.explained().0, ["edge generic_key=other"]);
+    // What another message sets is hidden: Envoy reads the most specific alone.
+    listener.host["typed_per_filter_config"] = json!({"plain": per_route("per-user")});
+    let other = typed("envoy.extensions.filters.http.buffer.v3.BufferPerRoute", json!({"disabled": true}));
+    listener.route["typed_per_filter_config"] = json!({"plain": other});
+    assert_eq!(listener.explained().0, ["edge generic_key=other"]);
 }

@@ -103,7 +103,8 @@ fn check_names(manager: &Manager<'_>, config: &RouteConfig<'_>, findings: &mut F
     }
     let names: Vec<&str> = manager.filters.iter().map(|filter| filter.name).collect();
     for part in config.configuring() {
-        let other = PerRoute::all(part).filter(|(name, own)| own.settings.is_some() && !names.contains(name));
+        let other =
+            PerRoute::all(part).filter(|(name, own)| own.settings().is_some() && !names.contains(name));
         for (name, own) in other {
             let own_names: Vec<&str> = manager.rate_limits().map(|(filter, _)| filter.name).collect();
             let remedy = match &*own_names {

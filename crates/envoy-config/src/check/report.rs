@@ -148,8 +148,7 @@ fn of_filter<'d>(
 
 /// The domain of a `RateLimitPerRoute`.
 fn own_domain(selection: &Selection<'_>, place: &str, collected: &mut Collected<'_>) {
-    let settings = selection.per_route.and_then(|per_route| per_route.settings);
-    let own = settings.filter(|settings| settings.has("domain") && !selection.applied.is_empty());
+    let own = selection.settings.filter(|settings| settings.has("domain") && !selection.applied.is_empty());
     own.into_iter().for_each(|settings| domain(settings, selection.domain, place, collected));
 }
 

@@ -3,7 +3,7 @@
 use super::finding::{Findings, Kind};
 use crate::{
     actions::Sent,
-    configuration::{Level, Manager, Route, RouteConfig, Target},
+    configuration::{Level, Manager, PerRoute, Route, RouteConfig, Target},
     part::Part,
     policy::Policy,
     selection::{LeftOut, OfRoute, Selection},
@@ -63,9 +63,23 @@ pub(super) fn check_request(
     place: &str,
     findings: &mut Findings,
 ) {
-    if let Some(own) = selection.per_route.filter(|own| own.is_disabled) {
+    if let Some(part) = selection.disabled {
         let message = format!("{} is disabled here: it limits none of these requests", of_route.filter.name);
-        findings.add(Kind::DisabledHere, own.part, place, message);
+        findings.add(Kind::DisabledHere, part, place, message);
+    }
+    if let Some(part) = selection.of_other_kind {
+        let name = of_route.filter.name;
+        let message = match of_route.settings.is_module {
+            true => format!(
+                "{name} is a module, which does not see a RateLimitPerRoute by itself, so Envoy ignores this one; wrap it in a \
+                 DynamicModuleFilterPerRoute"
+            ),
+            false => format!(
+                "{name} is the ratelimit filter, which does not see what is wrapped for a module, so Envoy ignores this RateLimitPerRoute; \
+                 write it without the DynamicModuleFilterPerRoute"
+            ),
+        };
+        findings.add(Kind::PerRouteOfOtherKind, part, place, message);
     }
     let at_start = selection.applied.iter().filter(|entry| !entry.is_at_end());
     let policies: Vec<&Policy> = at_start.filter_map(|entry| entry.policy.as_ref().ok()).collect();
@@ -132,7 +146,7 @@ impl Without {
 
     /// Removes a route if a filter limits some of its requests, or is disabled for it.
     pub(super) fn note(&mut self, of_route: &OfRoute<'_, '_>, selection: &Selection<'_>) {
-        if !selection.applied.is_empty() || selection.per_route.is_some_and(|own| own.is_disabled) {
+        if !selection.applied.is_empty() || selection.disabled.is_some() {
             self.routes.remove(&of_route.route.part.origin());
             self.are_others |= !selection.applied.is_empty();
         }
@@ -190,8 +204,7 @@ fn matches_all(route: Part<'_>) -> bool {
 }
 
 fn has_limits(route: &Route<'_>) -> bool {
-    let own = route.part.get("typed_per_filter_config").into_iter().flat_map(Part::fields);
-    let of_filter = |part: Part<'_>| part.has("rate_limits");
+    let mut settings = PerRoute::all(route.part).filter_map(|(_, own)| own.settings());
     !matches!(route.target, Target::Unknown)
-        && (!route.entries.is_empty() || own.into_iter().any(|(_, part)| of_filter(part)))
+        && (!route.entries.is_empty() || settings.any(|settings| settings.has("rate_limits")))
 }

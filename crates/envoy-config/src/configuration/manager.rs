@@ -2,7 +2,7 @@
 
 use super::{
     entry::{Level, RateLimitEntry},
-    routes::{RouteConfig, unwrapped},
+    routes::{RouteConfig, is_of_module, unwrapped},
 };
 use crate::{part::Part, stream::Envoy};
 use std::rc::Rc;
@@ -104,10 +104,10 @@ impl<'d> HttpFilter<'d> {
             Some(config) => {
                 let inner = unwrapped(config);
                 match inner.message() {
-                    message if RateLimitFilter::is_one(config) => FilterKind::RateLimit(RateLimitFilter {
+                    _ if RateLimitFilter::is_one(config) => FilterKind::RateLimit(RateLimitFilter {
                         settings: inner,
                         entries: RateLimitEntry::list(inner, Level::Filter, envoy),
-                        is_module: config.message() != message,
+                        is_module: is_of_module(config),
                     }),
                     message if message.ends_with("http.router.v3.Router") => FilterKind::Router,
                     message => FilterKind::Other(message),

@@ -11,6 +11,6 @@ mod walk;
 pub use cluster::Cluster;
 pub use entry::{Level, RateLimitEntry};
 pub use manager::{FilterKind, HttpFilter, Manager, RateLimitFilter, Routes};
-pub use routes::{PerRoute, Route, RouteConfig, Target, VirtualHost};
+pub use routes::{PerRoute, PerRouteConfig, Route, RouteConfig, Target, VirtualHost};
 pub use runtime::Runtime;
 pub use walk::{Configuration, NetworkFilter};

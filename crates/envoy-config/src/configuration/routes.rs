@@ -153,15 +153,31 @@ fn target(part: Part<'_>) -> Target<'_> {
     answers.into_iter().find(|name| part.has(name)).map_or(Target::Unknown, Target::Answered)
 }
 
-/// The configuration of a route for one filter, after Envoy's wrappers.
+/// The configuration of a part for one filter, after Envoy's wrappers.
 #[derive(Clone, Copy, Debug)]
 pub struct PerRoute<'d> {
-    /// Its `RateLimitPerRoute`, if it is one.
-    pub settings: Option<Part<'d>>,
     /// Its place.
     pub part: Part<'d>,
     /// Whether the filter is disabled there.
     pub is_disabled: bool,
+    /// What it sets.
+    pub config: PerRouteConfig<'d>,
+}
+
+/// What the configuration of a part sets for a filter.
+#[derive(Clone, Copy, Debug)]
+pub enum PerRouteConfig<'d> {
+    /// Nothing: what a less specific part sets applies.
+    Nothing,
+    /// A `RateLimitPerRoute`, for the module or for the `ratelimit` filter.
+    RateLimit {
+        /// Its message.
+        settings: Part<'d>,
+        /// Whether it is within the message of a module. Only the filter of the same kind reads it.
+        is_module: bool,
+    },
+    /// Another message. Neither filter reads it, and it hides what less specific parts set.
+    Other,
 }
 
 impl<'d> PerRoute<'d> {
@@ -178,22 +194,42 @@ impl<'d> PerRoute<'d> {
             .map(|(name, own)| (name, Self::read(own)))
     }
 
-    fn read(part: Part<'d>) -> Self {
-        let (inner, is_disabled) = match part.message().ends_with(".FilterConfig") {
-            true => (part.get("config").unwrap_or(part), part.flag("disabled")),
-            false => (part, false),
-        };
-        let inner = unwrapped(inner);
-        let settings =
-            Some(inner).filter(|inner| inner.message().ends_with("ratelimit.v3.RateLimitPerRoute"));
-        Self { settings, part, is_disabled }
+    /// Its `RateLimitPerRoute`, for whichever filter.
+    pub fn settings(&self) -> Option<Part<'d>> {
+        match self.config {
+            PerRouteConfig::RateLimit { settings, .. } => Some(settings),
+            PerRouteConfig::Nothing | PerRouteConfig::Other => None,
+        }
     }
+
+    fn read(part: Part<'d>) -> Self {
+        if !part.message().ends_with(".FilterConfig") {
+            return Self { part, is_disabled: false, config: PerRouteConfig::of(part) };
+        }
+        // An empty `config` enables the filter and sets nothing.
+        let config = part.get("config").filter(|config| config.fields().next().is_some());
+        let config = config.map_or(PerRouteConfig::Nothing, PerRouteConfig::of);
+        Self { part, is_disabled: part.flag("disabled"), config }
+    }
+}
+
+impl<'d> PerRouteConfig<'d> {
+    fn of(config: Part<'d>) -> Self {
+        let settings = unwrapped(config);
+        match settings.message().ends_with("ratelimit.v3.RateLimitPerRoute") {
+            true => Self::RateLimit { settings, is_module: is_of_module(config) },
+            false => Self::Other,
+        }
+    }
+}
+
+/// Whether this is a message of Envoy's filter for modules.
+pub(crate) fn is_of_module(part: Part<'_>) -> bool {
+    part.message().contains("dynamic_modules.v3.")
 }
 
 /// The message that a dynamic module gets, or the part itself. A `Struct` has the fields of the message below `value`.
 pub(crate) fn unwrapped(part: Part<'_>) -> Part<'_> {
-    if !part.message().contains("dynamic_modules.v3.") {
-        return part;
-    }
-    part.get("filter_config").unwrap_or(part)
+    let inner = part.get("filter_config").filter(|_| is_of_module(part));
+    inner.unwrap_or(part)
 }

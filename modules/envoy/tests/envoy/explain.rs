@@ -5,7 +5,7 @@
 
 use crate::{
     client::{Connection, Request, Response},
-    config::{application, clusters, service, typed},
+    config::{Filter, application, clusters, service, typed},
     generate::Generator,
     process::{Binary, Envoy, Server},
     rng::Rng,
@@ -335,11 +335,16 @@ impl Routes<'_> {
             &["OVERRIDE".into(), "INCLUDE".into(), "IGNORE".into()],
         );
         self.generator.maybe(&mut own, "domain", &["other".into()]);
+        let rate_limits = json!([{"actions": [{"generic_key": {"descriptor_value": "of-the-module"}}]}]);
+        let of_module = Filter::Module.per_route(&json!({"rate_limits": rate_limits}))["tidegate"].take();
         let own = typed("envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute", own);
         let wrapped = |fields: Json| typed("envoy.config.route.v3.FilterConfig", fields);
-        let config = match self.generator.rng.below(6) {
-            0 => wrapped(json!({"disabled": true})),
-            1 => wrapped(json!({"config": own})),
+        let config = match self.generator.rng.below(16) {
+            0 | 1 => wrapped(json!({"disabled": true})),
+            2 | 3 => wrapped(json!({"config": own})),
+            4 | 5 => wrapped(json!({"config": {}})),
+            6 => of_module,
+            7 => wrapped(json!({"config": of_module})),
             _ => own,
         };
         part["typed_per_filter_config"] = json!({FILTER: config});
