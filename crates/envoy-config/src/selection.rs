@@ -38,10 +38,17 @@ pub struct Selection<'d> {
     pub left_out: Vec<(Rc<RateLimitEntry<'d>>, LeftOut)>,
     /// The `RateLimitPerRoute` that applies.
     pub settings: Option<Part<'d>>,
-    /// The `RateLimitPerRoute` that would apply if it were for a filter of this kind.
-    pub of_other_kind: Option<Part<'d>>,
+    /// The configuration that would apply, and why it does not.
+    pub ignored: Option<(Part<'d>, LeftOut)>,
     /// The place where a part of the route disables the filter.
     pub disabled: Option<Part<'d>>,
+}
+
+impl Selection<'_> {
+    /// Whether other entries may apply: those of a configuration that is not read here.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.ignored.is_some_and(|(_, why)| why == LeftOut::Unread)
+    }
 }
 
 /// The reason why an entry does not apply.
@@ -53,6 +60,8 @@ pub enum LeftOut {
     Disabled,
     /// It is of a `RateLimitPerRoute` that is not for a filter of this kind: for a module if this is true, which the filter is not.
     OtherKind(bool),
+    /// What a part of the route sets for the filter is not read here.
+    Unread,
     /// A `RateLimitPerRoute` has entries of its own.
     PerRoute,
     /// The filter has entries of its own.
@@ -78,6 +87,7 @@ impl fmt::Display for LeftOut {
             Self::OtherKind(false) => {
                 f.write_str("its RateLimitPerRoute is not wrapped for a module, and the filter is one")
             }
+            Self::Unread => f.write_str("it depends on a configuration of the route that is not read here"),
             Self::PerRoute => f.write_str("a RateLimitPerRoute with rate_limits applies instead"),
             Self::Filter => f.write_str("the rate_limits of the filter apply instead"),
             Self::Module => f.write_str("a module does not see the rate_limits of routes and virtual hosts"),
@@ -102,19 +112,23 @@ impl<'d> OfRoute<'_, 'd> {
     pub fn select(&self, envoy: &Envoy) -> Selection<'d> {
         let own = self.per_route().next();
         let is_disabled = own.map_or(self.filter.is_disabled(), |own| own.is_disabled);
-        let set = self.per_route().map(|own| own.config).find(|set| !matches!(set, PerRouteConfig::Nothing));
-        let (settings, of_other_kind) = match set {
-            Some(PerRouteConfig::RateLimit { settings, is_module })
+        let set = self.per_route().find(|own| !matches!(own.config, PerRouteConfig::Nothing));
+        let (mut settings, mut ignored) = (None, None);
+        match set.map(|own| own.config) {
+            Some(PerRouteConfig::RateLimit { settings: own, is_module })
                 if is_module == self.settings.is_module =>
             {
-                (Some(settings), None)
+                settings = Some(own);
             }
-            Some(PerRouteConfig::RateLimit { settings, .. }) => (None, Some(settings)),
-            _ => (None, None),
-        };
+            Some(PerRouteConfig::RateLimit { settings: own, is_module }) => {
+                ignored = Some((own, LeftOut::OtherKind(is_module)));
+            }
+            Some(PerRouteConfig::Unread(_)) => ignored = set.map(|own| (own.part, LeftOut::Unread)),
+            Some(PerRouteConfig::Other | PerRouteConfig::Nothing) | None => {}
+        }
         let domain = settings.map(|settings| settings.text("domain")).filter(|domain| !domain.is_empty());
         let entries = settings
-            .or(of_other_kind)
+            .or(ignored.map(|(part, _)| part))
             .map_or_else(Vec::new, |part| RateLimitEntry::list(part, Level::PerRoute, envoy));
         let has_own = settings.is_some() && !entries.is_empty();
         let mut selection = Selection {
@@ -122,7 +136,7 @@ impl<'d> OfRoute<'_, 'd> {
             applied: Vec::new(),
             left_out: Vec::new(),
             settings,
-            of_other_kind: of_other_kind.filter(|_| !is_disabled),
+            ignored: ignored.filter(|_| !is_disabled),
             disabled: own.filter(|own| own.is_disabled).map(|own| own.part),
         };
         let host_option = settings.map_or("", |settings| settings.text("vh_rate_limits"));
@@ -132,10 +146,8 @@ impl<'d> OfRoute<'_, 'd> {
             let why = match (&self.route.target, entry.level) {
                 (Target::Answered(by), _) => Some(LeftOut::Answered(by)),
                 _ if is_disabled => Some(LeftOut::Disabled),
-                (_, Level::PerRoute) if of_other_kind.is_some() => {
-                    Some(LeftOut::OtherKind(!self.settings.is_module))
-                }
-                (_, Level::PerRoute) => None,
+                (_, Level::PerRoute) => ignored.map(|(_, why)| why),
+                _ if ignored.is_some_and(|(_, why)| why == LeftOut::Unread) => Some(LeftOut::Unread),
                 _ if has_own => Some(LeftOut::PerRoute),
                 (_, Level::Filter) => None,
                 _ if self.settings.is_module => Some(LeftOut::Module),

@@ -98,6 +98,15 @@ impl Listener {
         (sent, kinds)
     }
 
+    /// The kinds of its notes.
+    fn notes(&self) -> Vec<&'static str> {
+        let rules = RuleSet::parse(&[Source::file("rules.yaml", RULES)], &LoadOptions::default()).unwrap();
+        let files = self.files();
+        let findings = check(&Configuration::of(&files), &rules).findings;
+        let kinds = findings.iter().map(|one| one.kind);
+        kinds.filter(|kind| kind.severity() == Severity::Note).map(Kind::name).collect()
+    }
+
     /// The descriptors of a request, and the reasons why entries are left out.
     fn explained(&self) -> (Vec<String>, Vec<String>) {
         let request: HttpRequest = "GET http://shop.example/".parse().unwrap();
@@ -209,4 +218,100 @@ fn an_empty_configuration_enables_a_filter_and_hides_nothing() {
     let other = typed("envoy.extensions.filters.http.buffer.v3.BufferPerRoute", json!({"disabled": true}));
     listener.route["typed_per_filter_config"] = json!({"plain": other});
     assert_eq!(listener.explained().0, ["edge generic_key=other"]);
+}
+
+/// A message in a `TypedStruct` of this type.
+fn in_typed_struct(name: &str, mut message: Json) -> Json {
+    let url = message["@type"].take();
+    message.as_object_mut().unwrap().remove("@type");
+    typed(name, json!({"type_url": url, "value": message}))
+}
+
+/// The fields of a message, in a `Struct` that does not state its name.
+fn in_struct(mut message: Json) -> Json {
+    message.as_object_mut().unwrap().remove("@type");
+    typed("google.protobuf.Struct", json!({"value": message}))
+}
+
+#[test]
+fn messages_in_a_typed_struct_are_read() {
+    for name in ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"] {
+        for (mut filter, route) in [
+            (ordinary(limits("of-filter")), per_route("per-user")),
+            (module(limits("of-filter")), wrapped(MODULE_PER_ROUTE, per_route("per-user"))),
+        ] {
+            filter["typed_config"] = in_typed_struct(name, filter["typed_config"].take());
+            let name_of_filter = filter["name"].clone();
+            let mut listener = Listener::of([filter]);
+            let unlimited = vec!["descriptor-without-rule", "rule-not-sent"];
+            assert_eq!(listener.checked(), (texts(["edge generic_key=of-filter"]), unlimited));
+            let own = json!({name_of_filter.as_str().unwrap(): in_typed_struct(name, route)});
+            listener.route["typed_per_filter_config"] = own;
+            assert_eq!(listener.checked(), (texts(["edge generic_key=per-user"]), vec![]));
+        }
+    }
+}
+
+#[test]
+fn a_struct_is_the_message_of_its_place_in_the_module() {
+    let mut listener = Listener::of([module(limits("of-filter"))]);
+    let filter = &mut listener.filters[0]["typed_config"];
+    filter["filter_config"] = in_struct(filter["filter_config"].take());
+    let unlimited = vec!["descriptor-without-rule", "rule-not-sent"];
+    let without_rule = (texts(["edge generic_key=of-filter"]), unlimited);
+    assert_eq!(listener.checked(), without_rule);
+    let own = json!({"module": wrapped(MODULE_PER_ROUTE, in_struct(per_route("per-user")))});
+    listener.route["typed_per_filter_config"] = own;
+    assert_eq!(listener.checked(), (texts(["edge generic_key=per-user"]), vec![]));
+    listener.route["typed_per_filter_config"] = json!({});
+    // A file instead of a name.
+    let name = &mut listener.filters[0]["typed_config"]["dynamic_module_config"];
+    *name = json!({"module": {"local": {"filename": "/usr/lib/libtidegate.so"}}});
+    assert_eq!(listener.checked(), without_rule);
+    // Another module has settings of its own.
+    let name = &mut listener.filters[0]["typed_config"]["dynamic_module_config"];
+    *name = json!({"name": "authentication"});
+    assert_eq!(listener.checked(), (vec![], vec![]));
+}
+
+#[test]
+fn what_is_in_a_form_that_is_not_read_is_neither_limited_nor_unlimited() {
+    let opaque = [
+        typed("google.protobuf.StringValue", json!({"value": "{}"})),
+        typed("google.protobuf.Struct", json!({"domain": "edge"})),
+    ];
+    for config in opaque {
+        let filters = [json!({"name": "module", "typed_config": wrapped(MODULE, config.clone())})];
+        let mut listener = Listener::of(filters);
+        assert_eq!(listener.checked(), (vec![], vec!["not-evaluated"]));
+        assert!(listener.notes().is_empty(), "{:?}", listener.notes());
+        listener.filters = vec![module(limits("per-user"))];
+        let own = json!({"module": wrapped(MODULE_PER_ROUTE, config)});
+        listener.route["typed_per_filter_config"] = own;
+        assert_eq!(listener.checked(), (vec![], vec!["not-evaluated"]));
+        assert!(listener.notes().is_empty(), "{:?}", listener.notes());
+        let (made, left_out) = listener.explained();
+        assert!(made.is_empty() && left_out[0].contains("not read here"), "{made:?} {left_out:?}");
+    }
+}
+
+#[test]
+fn the_example_for_istio_sends_its_descriptor() {
+    let page = include_str!("../../../docs/envoy-module.md");
+    let example = page.split("```yaml\n").find(|block| block.contains("kind: EnvoyFilter")).unwrap();
+    let example = example.split("```").next().unwrap();
+    let rules = "domain: edge\ndescriptors:\n  - key: api_key\n    rate_limit: { unit: second, requests_per_unit: 1 }\n";
+    let rules = RuleSet::parse(&[Source::file("rules.yaml", rules)], &LoadOptions::default()).unwrap();
+    let unlimited = |text: String| {
+        let files = Files::read(vec![Source::file("envoyfilter.yaml", text)]).unwrap();
+        let findings = check(&Configuration::of(&files), &rules).findings;
+        findings
+            .iter()
+            .map(|one| one.kind)
+            .filter(|kind| kind.severity() == Severity::Unlimited)
+            .map(Kind::name)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(unlimited(example.to_owned()), [""; 0]);
+    assert_eq!(unlimited(example.replace("domain: edge", "domain: egde")), ["domain-without-rules"]);
 }

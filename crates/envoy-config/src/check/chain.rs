@@ -9,7 +9,7 @@ use crate::{
 /// Whether the chain has filters whose configuration is not shown.
 pub(super) fn has_unknown(manager: &Manager<'_>) -> bool {
     manager.filters.iter().any(|filter| match filter.kind {
-        FilterKind::Unknown => true,
+        FilterKind::Unknown | FilterKind::Unread(_) => true,
         FilterKind::Other(message) => {
             message.contains("ExtensionWithMatcher") || message.contains("Composite")
         }
@@ -40,6 +40,14 @@ pub(super) fn check(manager: &Manager<'_>, config: Option<&RouteConfig<'_>>, fin
                 let message = format!("the configuration of {:?} is not in the files", filter.name);
                 findings.add(Kind::NotEvaluated, filter.part, &manager.name, message);
             }
+            FilterKind::Unread(message) => {
+                let message = format!(
+                    "the configuration of {:?} is in a {message} that is not read here, so its descriptors are unknown; write the message of \
+                     the filter, or for a module a google.protobuf.Struct with `value`",
+                    filter.name
+                );
+                findings.add(Kind::NotEvaluated, filter.part, &manager.name, message);
+            }
             FilterKind::Other(message) if message.contains("ExtensionWithMatcher") => {
                 let message = "only Envoy knows which requests this matcher gives to its filter";
                 findings.add(Kind::NotEvaluated, filter.part, &manager.name, message);
@@ -64,7 +72,7 @@ fn check_upgrades(manager: &Manager<'_>, findings: &mut Findings) {
     for upgrade in manager.part.list("upgrade_configs").filter(|upgrade| !is_refused(*upgrade)) {
         let configs: Vec<Part<'_>> =
             upgrade.list("filters").map(|filter| filter.at("typed_config")).collect();
-        if !configs.is_empty() && !configs.iter().any(|config| RateLimitFilter::is_one(*config)) {
+        if !configs.is_empty() && !configs.iter().any(|config| RateLimitFilter::may_be_one(*config)) {
             let message = format!(
                 "upgrades to {} pass these filters instead of http_filters, and none of them limits requests; add {} before the router here",
                 upgrade.text("upgrade_type"),

@@ -43,6 +43,8 @@ pub(super) struct Collected<'r> {
     pub(super) shapes: BTreeMap<String, Vec<Shape>>,
     /// The domains with descriptors that are unknown.
     pub(super) incomplete: BTreeSet<String>,
+    /// Whether a filter has a configuration that is not read here, and so possibly a domain.
+    pub(super) has_unread: bool,
 }
 
 impl<'r> Collected<'r> {
@@ -55,6 +57,7 @@ impl<'r> Collected<'r> {
             reaches: HashMap::new(),
             shapes: BTreeMap::new(),
             incomplete: BTreeSet::new(),
+            has_unread: false,
         }
     }
 

@@ -56,6 +56,7 @@ fn of_manager<'d>(configuration: &Configuration<'d>, manager: &Manager<'d>, coll
     let config = configuration.routes_of(manager);
     chain::check(manager, config, &mut collected.findings);
     quotas(manager, collected);
+    collected.has_unread |= manager.filters.iter().any(|filter| matches!(filter.kind, FilterKind::Unread(_)));
     if manager.rate_limits().next().is_none() {
         let has_unknown = manager.is_patched || chain::has_unknown(manager);
         config.into_iter().for_each(|config| without_filter(config, &manager.name, has_unknown, collected));
@@ -75,7 +76,7 @@ fn of_manager<'d>(configuration: &Configuration<'d>, manager: &Manager<'d>, coll
 fn quotas(manager: &Manager<'_>, collected: &mut Collected<'_>) {
     for filter in &manager.filters {
         let FilterKind::Other(message) = filter.kind else { continue };
-        let settings = filter.part.at("typed_config");
+        let settings = filter.settings();
         if message.ends_with("RateLimitQuotaFilterConfig") {
             domain(settings, settings.text("domain"), &manager.name, collected);
             collected.incomplete.insert(settings.text("domain").to_owned());
@@ -126,6 +127,10 @@ fn of_filter<'d>(
                 has_entries |=
                     !selection.applied.is_empty() || selection.left_out.iter().any(|(_, why)| is_seen(why));
                 without.note(&of_route, &selection);
+                if selection.is_unknown() {
+                    has_entries = true;
+                    collected.incomplete.insert(settings.domain().to_owned());
+                }
                 own_domain(&selection, place, collected);
                 routes::check_selection(&selection, manager, place, &mut collected.findings);
                 routes::check_request(&selection, &of_route, manager, place, &mut collected.findings);

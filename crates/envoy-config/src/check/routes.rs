@@ -67,19 +67,9 @@ pub(super) fn check_request(
         let message = format!("{} is disabled here: it limits none of these requests", of_route.filter.name);
         findings.add(Kind::DisabledHere, part, place, message);
     }
-    if let Some(part) = selection.of_other_kind {
-        let name = of_route.filter.name;
-        let message = match of_route.settings.is_module {
-            true => format!(
-                "{name} is a module, which does not see a RateLimitPerRoute by itself, so Envoy ignores this one; wrap it in a \
-                 DynamicModuleFilterPerRoute"
-            ),
-            false => format!(
-                "{name} is the ratelimit filter, which does not see what is wrapped for a module, so Envoy ignores this RateLimitPerRoute; \
-                 write it without the DynamicModuleFilterPerRoute"
-            ),
-        };
-        findings.add(Kind::PerRouteOfOtherKind, part, place, message);
+    if let Some((part, why)) = selection.ignored {
+        let (kind, message) = not_applied(why, of_route.filter.name);
+        findings.add(kind, part, place, message);
     }
     let at_start = selection.applied.iter().filter(|entry| !entry.is_at_end());
     let policies: Vec<&Policy> = at_start.filter_map(|entry| entry.policy.as_ref().ok()).collect();
@@ -118,6 +108,32 @@ pub(super) fn check_request(
     }
 }
 
+/// The finding for what a part of a route sets for a filter and does not apply.
+fn not_applied(why: LeftOut, name: &str) -> (Kind, String) {
+    match why {
+        LeftOut::OtherKind(true) => (
+            Kind::PerRouteOfOtherKind,
+            format!(
+                "{name} is the ratelimit filter, which does not see what is wrapped for a module, so Envoy ignores this RateLimitPerRoute; \
+                 write it without the DynamicModuleFilterPerRoute"
+            ),
+        ),
+        LeftOut::OtherKind(false) => (
+            Kind::PerRouteOfOtherKind,
+            format!(
+                "{name} is a module, which does not see a RateLimitPerRoute by itself, so Envoy ignores this one; wrap it in a \
+                 DynamicModuleFilterPerRoute"
+            ),
+        ),
+        _ => (
+            Kind::NotEvaluated,
+            format!(
+                "this configuration for {name} is not read here, so the descriptors are unknown; write a RateLimitPerRoute"
+            ),
+        ),
+    }
+}
+
 /// Envoy's default of `max_request_headers_kb`.
 const HEADERS_KIB: u64 = 60;
 
@@ -144,9 +160,9 @@ impl Without {
         Self { routes: to_cluster.map(|route| route.part.origin()).collect(), are_others: false }
     }
 
-    /// Removes a route if a filter limits some of its requests, or is disabled for it.
+    /// Removes a route if a filter limits some of its requests or may do so, or is disabled for it.
     pub(super) fn note(&mut self, of_route: &OfRoute<'_, '_>, selection: &Selection<'_>) {
-        if !selection.applied.is_empty() || selection.disabled.is_some() {
+        if !selection.applied.is_empty() || selection.disabled.is_some() || selection.is_unknown() {
             self.routes.remove(&of_route.route.part.origin());
             self.are_others |= !selection.applied.is_empty();
         }

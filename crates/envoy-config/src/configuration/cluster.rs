@@ -1,5 +1,6 @@
 //! Clusters: the facts that calls to a rate limit server depend on.
 
+use super::typed::Typed;
 use crate::part::Part;
 
 /// A cluster.
@@ -37,6 +38,7 @@ impl<'d> Cluster<'d> {
             .get("typed_extension_protocol_options")
             .and_then(|all| all.fields().find(|(name, _)| *name == HTTP_OPTIONS));
         let chosen = options.is_some_and(|(_, options)| {
+            let options = Typed::of(options).fields;
             ["explicit_http_config", "use_downstream_protocol_config"]
                 .iter()
                 .any(|kind| options.get(kind).is_some_and(|config| config.has("http2_protocol_options")))

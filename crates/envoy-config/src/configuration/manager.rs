@@ -2,7 +2,8 @@
 
 use super::{
     entry::{Level, RateLimitEntry},
-    routes::{RouteConfig, is_of_module, unwrapped},
+    routes::RouteConfig,
+    typed::{Content, Role, Typed},
 };
 use crate::{part::Part, stream::Envoy};
 use std::rc::Rc;
@@ -53,6 +54,8 @@ pub enum FilterKind<'d> {
     Router,
     /// A filter whose configuration is not shown here.
     Unknown,
+    /// A filter whose configuration is in this message, which is not read here.
+    Unread(&'d str),
     /// Another, by its message.
     Other(&'d str),
 }
@@ -97,24 +100,28 @@ impl<'d> Manager<'d> {
 impl<'d> HttpFilter<'d> {
     pub(crate) fn read(part: Part<'d>, envoy: &Envoy) -> Self {
         let name = part.text("name");
-        let config = part.get("typed_config").or_else(|| part.get_in(["config_discovery", "default_config"]));
-        let kind = match config {
+        let kind = match Self::config_of(part).map(|config| Content::of(config, Role::Filter)) {
             None if name == "envoy.filters.http.router" => FilterKind::Router,
             None => FilterKind::Unknown,
-            Some(config) => {
-                let inner = unwrapped(config);
-                match inner.message() {
-                    _ if RateLimitFilter::is_one(config) => FilterKind::RateLimit(RateLimitFilter {
-                        settings: inner,
-                        entries: RateLimitEntry::list(inner, Level::Filter, envoy),
-                        is_module: is_of_module(config),
-                    }),
-                    message if message.ends_with("http.router.v3.Router") => FilterKind::Router,
-                    message => FilterKind::Other(message),
-                }
-            }
+            Some(Content::RateLimit { settings, is_module }) => FilterKind::RateLimit(RateLimitFilter {
+                settings,
+                entries: RateLimitEntry::list(settings, Level::Filter, envoy),
+                is_module,
+            }),
+            Some(Content::Unread(message)) => FilterKind::Unread(message),
+            Some(Content::Other(message)) if message.ends_with("http.router.v3.Router") => FilterKind::Router,
+            Some(Content::Other(message)) => FilterKind::Other(message),
         };
         Self { part, name, kind }
+    }
+
+    fn config_of(part: Part<'d>) -> Option<Part<'d>> {
+        part.get("typed_config").or_else(|| part.get_in(["config_discovery", "default_config"]))
+    }
+
+    /// The fields of its configuration; those of the filter itself if it is not shown.
+    pub(crate) fn settings(&self) -> Part<'d> {
+        Self::config_of(self.part).map_or(self.part, |config| Typed::of(config).fields)
     }
 
     /// Whether routes have to enable it.
@@ -124,9 +131,9 @@ impl<'d> HttpFilter<'d> {
 }
 
 impl<'d> RateLimitFilter<'d> {
-    /// Whether a filter has this configuration.
-    pub(crate) fn is_one(config: Part<'_>) -> bool {
-        unwrapped(config).message().ends_with("http.ratelimit.v3.RateLimit")
+    /// Whether a filter with this configuration may be one.
+    pub(crate) fn may_be_one(config: Part<'_>) -> bool {
+        !matches!(Content::of(config, Role::Filter), Content::Other(_))
     }
 
     /// The domain of its requests; empty if it is not set.

@@ -1,6 +1,9 @@
 //! Routes: virtual hosts, their routes, and what these configure for filters.
 
-use super::entry::{Level, RateLimitEntry};
+use super::{
+    entry::{Level, RateLimitEntry},
+    typed::{Content, Role},
+};
 use crate::{part::Part, stream::Envoy};
 use std::rc::Rc;
 
@@ -176,6 +179,8 @@ pub enum PerRouteConfig<'d> {
         /// Whether it is within the message of a module. Only the filter of the same kind reads it.
         is_module: bool,
     },
+    /// Possibly a `RateLimitPerRoute`, in this message, which is not read here.
+    Unread(&'d str),
     /// Another message. Neither filter reads it, and it hides what less specific parts set.
     Other,
 }
@@ -198,7 +203,7 @@ impl<'d> PerRoute<'d> {
     pub fn settings(&self) -> Option<Part<'d>> {
         match self.config {
             PerRouteConfig::RateLimit { settings, .. } => Some(settings),
-            PerRouteConfig::Nothing | PerRouteConfig::Other => None,
+            _ => None,
         }
     }
 
@@ -215,21 +220,10 @@ impl<'d> PerRoute<'d> {
 
 impl<'d> PerRouteConfig<'d> {
     fn of(config: Part<'d>) -> Self {
-        let settings = unwrapped(config);
-        match settings.message().ends_with("ratelimit.v3.RateLimitPerRoute") {
-            true => Self::RateLimit { settings, is_module: is_of_module(config) },
-            false => Self::Other,
+        match Content::of(config, Role::Route) {
+            Content::RateLimit { settings, is_module } => Self::RateLimit { settings, is_module },
+            Content::Unread(message) => Self::Unread(message),
+            Content::Other(_) => Self::Other,
         }
     }
-}
-
-/// Whether this is a message of Envoy's filter for modules.
-pub(crate) fn is_of_module(part: Part<'_>) -> bool {
-    part.message().contains("dynamic_modules.v3.")
-}
-
-/// The message that a dynamic module gets, or the part itself. A `Struct` has the fields of the message below `value`.
-pub(crate) fn unwrapped(part: Part<'_>) -> Part<'_> {
-    let inner = part.get("filter_config").filter(|_| is_of_module(part));
-    inner.unwrap_or(part)
 }

@@ -6,6 +6,7 @@ use super::{
     manager::{HttpFilter, Manager, Routes},
     routes::{Route, RouteConfig, Target, VirtualHost},
     runtime::Runtime,
+    typed::Typed,
 };
 use crate::{files::Files, part::Part, stream::Envoy};
 use tidegate_core::rules::Origin;
@@ -123,7 +124,7 @@ impl<'d> Finder<'d> {
                 .flat_map(|spec| spec.list("configPatches"))
                 .for_each(|patch| self.patch(patch));
         }
-        let message = part.message();
+        let message = Typed::of(part).message;
         if message.contains("rate_limit.v2.")
             || message.contains("config.filter.") && message.contains("rate_limit")
         {
@@ -132,7 +133,9 @@ impl<'d> Finder<'d> {
         if part.get("http_filters").is_some_and(|filters| filters.items().next().is_some()) {
             let manager = Manager::read(part, listener, &self.envoy);
             let old = manager.filters.iter().filter_map(|filter| filter.part.get("typed_config"));
-            self.found.of_version_2.extend(old.filter(|config| config.message().contains("rate_limit.v2.")));
+            self.found
+                .of_version_2
+                .extend(old.filter(|config| Typed::of(*config).message.contains("rate_limit.v2.")));
             return self.found.managers.push(manager);
         }
         if part.has("virtual_hosts") {
@@ -166,11 +169,11 @@ impl<'d> Finder<'d> {
         let mut is_after_last = false;
         for filter in part.list("filters") {
             let Some(config) = filter.get("typed_config") else { continue };
-            if config.message().ends_with("network.ratelimit.v3.RateLimit") {
-                self.found.network_filters.push(NetworkFilter { settings: config, is_after_last });
+            let Typed { message, fields } = Typed::of(config);
+            if message.ends_with("network.ratelimit.v3.RateLimit") {
+                self.found.network_filters.push(NetworkFilter { settings: fields, is_after_last });
             }
-            is_after_last |= config.message().ends_with(".TcpProxy")
-                || config.message().ends_with(".HttpConnectionManager");
+            is_after_last |= message.ends_with(".TcpProxy") || message.ends_with(".HttpConnectionManager");
         }
     }
 
@@ -187,7 +190,7 @@ impl<'d> Finder<'d> {
                 if filter
                     .part
                     .get("typed_config")
-                    .is_some_and(|config| config.message().contains("rate_limit.v2."))
+                    .is_some_and(|config| Typed::of(config).message.contains("rate_limit.v2."))
                 {
                     self.found.of_version_2.push(value);
                 }

@@ -166,6 +166,9 @@ fn of_manager<'d>(
                 ),
             },
         });
+        if selection.is_unknown() {
+            explained.unknown.push(format!("what the route configures for {} is not read here", filter.name));
+        }
         explained.filters.push(ExplainedFilter {
             name: filter.name,
             domain: selection.domain,
@@ -202,6 +205,9 @@ fn before_routing(manager: &Manager<'_>, request: &HttpRequest) -> Vec<String> {
                     "the filter {} runs before, and may change or answer the request",
                     filter.name
                 ));
+            }
+            FilterKind::Unread(_) => {
+                unknown.push(format!("the configuration of the filter {} is not read here", filter.name));
             }
             FilterKind::Unknown => {
                 unknown.push(format!("the configuration of the filter {} is not in the files", filter.name));
