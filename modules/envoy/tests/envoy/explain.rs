@@ -157,6 +157,12 @@ fn explained(configuration: &Configuration<'_>, listener: &str, request: &Reques
     Some(Seen { route: explained.route.as_ref().map(|(title, _)| title.clone()), call })
 }
 
+/// A message as JSON in a `TypedStruct` of this name.
+fn in_typed_struct(name: &str, mut message: Json) -> Json {
+    let url = message.as_object_mut().unwrap().remove("@type");
+    typed(name, json!({"type_url": url, "value": message}))
+}
+
 /// Makes listeners with routes, and requests that meet them.
 struct Routes<'b> {
     generator: Generator<'b>,
@@ -173,7 +179,11 @@ impl Routes<'_> {
         if random.rng.once_in(4) {
             settings["rate_limits"] = json!([self.entry(false)]);
         }
-        let mut filter = json!({"name": FILTER, "typed_config": typed("envoy.extensions.filters.http.ratelimit.v3.RateLimit", settings)});
+        let mut config = typed("envoy.extensions.filters.http.ratelimit.v3.RateLimit", settings);
+        if self.generator.rng.once_in(4) {
+            config = in_typed_struct("xds.type.v3.TypedStruct", config);
+        }
+        let mut filter = json!({"name": FILTER, "typed_config": config});
         if self.generator.rng.once_in(12) {
             filter["disabled"] = true.into();
         }
@@ -345,6 +355,8 @@ impl Routes<'_> {
             4 | 5 => wrapped(json!({"config": {}})),
             6 => of_module,
             7 => wrapped(json!({"config": of_module})),
+            8 | 9 => in_typed_struct("xds.type.v3.TypedStruct", own),
+            10 => in_typed_struct("udpa.type.v1.TypedStruct", own),
             _ => own,
         };
         part["typed_per_filter_config"] = json!({FILTER: config});
