@@ -159,6 +159,40 @@ fn routes_of_a_matcher_are_not_said_to_have_no_limit() {
     assert_eq!(found, ["not-evaluated"]);
 }
 
+/// Virtual hosts that Envoy discovers may have entries, beside those in the file.
+#[test]
+fn virtual_hosts_that_are_discovered_are_unknown() {
+    let discovered =
+        "                route_config:\n                  vhds: { config_source: { ads: {} } }\n";
+    let without = CONFIG.replace(between("                route_config:", "  clusters:"), discovered);
+    let beside = CONFIG.replacen("                route_config:\n", discovered, 1);
+    for config in [without, beside] {
+        let found: Vec<&str> = findings(RULES, &config).iter().map(|one| one.kind.name()).collect();
+        assert_eq!(found, ["routes-not-shown"], "{config}");
+    }
+}
+
+/// The entries of a filter apply to routes that are not in the files, and their descriptors are known.
+#[test]
+fn entries_of_a_filter_are_checked_without_its_routes() {
+    let entry = "                      rate_limits: [{ actions: [{ remote_address: {} }] }]\n";
+    let config = CONFIG
+        .replace(
+            between("                route_config:", "  clusters:"),
+            "                rds: { route_config_name: r }\n",
+        )
+        .replacen(
+            "                      timeout: 0.25s\n",
+            &format!("                      timeout: 0.25s\n{entry}"),
+            1,
+        );
+    let kinds =
+        |config: &str| findings(RULES, config).iter().map(|one| one.kind.name()).collect::<Vec<&str>>();
+    assert_eq!(kinds(&config), ["routes-not-shown"]);
+    let other = config.replace("remote_address: {}", "masked_remote_address: {}");
+    assert_eq!(kinds(&other), ["descriptor-without-rule", "routes-not-shown"]);
+}
+
 /// A weighted cluster's configuration of the filter replaces that of its route.
 #[test]
 fn a_request_is_explained_with_the_configuration_of_its_weighted_cluster() {

@@ -313,5 +313,8 @@ fn the_example_for_istio_sends_its_descriptor() {
             .collect::<Vec<_>>()
     };
     assert_eq!(unlimited(example.to_owned()), [""; 0]);
-    assert_eq!(unlimited(example.replace("domain: edge", "domain: egde")), ["domain-without-rules"]);
+    let domain = example.replace("domain: edge", "domain: egde");
+    assert_eq!(unlimited(domain), ["domain-without-rules"]);
+    let key = example.replace("descriptor_key: api_key", "descriptor_key: apikey");
+    assert_eq!(unlimited(key), ["descriptor-without-rule"]);
 }

@@ -98,16 +98,17 @@ fn of_filter<'d>(
         server::check(configuration, settings.settings, &mut collected.findings, &manager.name);
     }
     domain(settings.settings, settings.domain(), &manager.name, collected);
-    let config =
+    let shown =
         configuration.routes_of(manager).filter(|config| !manager.is_patched || !config.hosts.is_empty());
-    let Some(config) = config else {
-        let message = "the routes of this filter are not in the files, so its descriptors are unknown; add the file of its routes, or check \
-                       a dump: curl http://127.0.0.1:9901/config_dump | tidegate envoy check --rules … -";
-        collected.findings.add(Kind::RoutesNotShown, manager.part, &manager.name, message);
-        collected.incomplete.insert(settings.domain().to_owned());
-        return;
-    };
     let mut has_entries = false;
+    if let Some((part, message)) = missing_routes(manager, shown) {
+        collected.findings.add(Kind::RoutesNotShown, part, &manager.name, message);
+        collected.incomplete.insert(settings.domain().to_owned());
+        has_entries = true;
+    }
+    // The filter's own entries apply to routes that set none for it.
+    let not_shown = RouteConfig::not_shown(settings.settings);
+    let config = shown.unwrap_or(&not_shown);
     for host in &config.hosts {
         if let Some(part) = host.part.get("matcher") {
             let message = "only Envoy knows which routes this matcher chooses";
@@ -149,6 +150,21 @@ fn of_filter<'d>(
         };
         collected.findings.add(Kind::FilterWithoutEntries, filter.part, &manager.name, message);
     }
+}
+
+/// The part that stands for routes that are not in the files, and what to do about it.
+fn missing_routes<'d>(
+    manager: &Manager<'d>,
+    shown: Option<&RouteConfig<'d>>,
+) -> Option<(Part<'d>, &'static str)> {
+    let Some(config) = shown else {
+        let message = "the routes of this filter are not in the files, so the descriptors of these are unknown; add the file of its routes, or check \
+                       a dump: curl http://127.0.0.1:9901/config_dump | tidegate envoy check --rules … -";
+        return Some((manager.part, message));
+    };
+    let message = "Envoy discovers virtual hosts of this filter when requests for them arrive (vhds), so their descriptors are unknown; a dump \
+                   has those discovered so far: curl http://127.0.0.1:9901/config_dump | tidegate envoy check --rules … -";
+    Some((config.part.get("vhds")?, message))
 }
 
 /// The domain of a `RateLimitPerRoute`.

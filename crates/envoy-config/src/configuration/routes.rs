@@ -63,6 +63,13 @@ impl<'d> RouteConfig<'d> {
         Self { part, name: part.text("name"), hosts }
     }
 
+    /// Stands for routes that are not in the files. The part has no field of a route.
+    pub(crate) fn not_shown(part: Part<'d>) -> Self {
+        let route = Route { part, entries: Vec::new(), target: Target::Unknown };
+        let host = VirtualHost { part, name: "(not shown)", entries: Vec::new(), routes: vec![route] };
+        Self { part, name: "", hosts: vec![host] }
+    }
+
     /// All parts that may configure filters for the host's requests.
     pub fn configuring(&self) -> impl Iterator<Item = Part<'d>> {
         let hosts = self.hosts.iter();
