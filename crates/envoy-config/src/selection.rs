@@ -58,7 +58,7 @@ pub enum LeftOut {
     Answered(&'static str),
     /// The filter is disabled, or not enabled, for the route.
     Disabled,
-    /// It is of a `RateLimitPerRoute` that is not for a filter of this kind: for a module if this is true, which the filter is not.
+    /// It is of a `RateLimitPerRoute` for the other kind of filter: for a module if this is true.
     OtherKind(bool),
     /// What a part of the route sets for the filter is not read here.
     Unread,
@@ -81,11 +81,11 @@ impl fmt::Display for LeftOut {
         match self {
             Self::Answered(by) => write!(f, "the route has a {by}: Envoy limits only routes to a cluster"),
             Self::Disabled => f.write_str("the filter is disabled for the route"),
-            Self::OtherKind(true) => {
-                f.write_str("its RateLimitPerRoute is wrapped for a module, and the filter is none")
-            }
+            Self::OtherKind(true) => f.write_str(
+                "its RateLimitPerRoute is wrapped for a module, and the filter is the ratelimit filter",
+            ),
             Self::OtherKind(false) => {
-                f.write_str("its RateLimitPerRoute is not wrapped for a module, and the filter is one")
+                f.write_str("its RateLimitPerRoute is not wrapped for a module, and the filter is a module")
             }
             Self::Unread => f.write_str("it depends on a configuration of the route that is not read here"),
             Self::PerRoute => f.write_str("a RateLimitPerRoute with rate_limits applies instead"),

@@ -75,7 +75,7 @@ kinds! {
     RouteNeverReached = "route-never-reached", Unlimited, "A route with rate_limits behind a route that matches every request.";
     EntryReplaced = "entry-replaced", Unlimited, "rate_limits that are never applied, since others stand above them.";
     NotSeenByModule = "not-seen-by-module", Unlimited, "rate_limits of a route or virtual host whose only filter is a module.";
-    PerRouteOfOtherKind = "per-route-of-other-kind", Unlimited, "A RateLimitPerRoute for the module, and the filter is none, or the other way round.";
+    PerRouteOfOtherKind = "per-route-of-other-kind", Unlimited, "A RateLimitPerRoute that is wrapped for a module, and the filter is ratelimit, or the other way round.";
     TimeoutDefault = "timeout-default", Unlimited, "No timeout: 20 ms, after which requests are admitted.";
     TimeoutIgnored = "timeout-ignored", Unlimited, "A timeout where Envoy's filter does not read it.";
     TimeoutZero = "timeout-zero", Unlimited, "A timeout below a millisecond.";
