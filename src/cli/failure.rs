@@ -7,6 +7,17 @@ use std::{fmt, path::Path};
 pub(super) struct Failure(pub(super) String);
 
 impl Failure {
+    /// Makes one failure of several, each on lines of its own. Equal ones, of parts that read the same setting, are stated once.
+    pub(super) fn all(failures: impl IntoIterator<Item = Self>) -> Self {
+        let mut texts: Vec<String> = Vec::new();
+        for Self(text) in failures {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+        Self(texts.join("\n"))
+    }
+
     /// Makes the failure of an error that concerns a file.
     pub(super) fn at<E: fmt::Display>(file: &Path) -> impl Fn(E) -> Self {
         move |error| Self(format!("{}: {error}", file.display()))

@@ -57,6 +57,11 @@ pub enum ServeError {
 }
 
 impl ServeError {
+    /// Makes the error of a push of metrics that cannot start.
+    pub(super) fn push(source: io::Error) -> Self {
+        Self::Start { what: "a push of metrics", source }
+    }
+
     /// Makes an error of one of the addresses of a flag.
     pub(super) fn listen(flag: &'static str) -> impl Fn(BindError) -> Self {
         move |BindError { address, source }| Self::Listen { flag, address, source }

@@ -26,7 +26,7 @@ mod token_file;
 mod workers;
 
 pub use crate::api::http::HttpSettings;
-pub use check::check_files;
+pub use check::{check_exports, check_files};
 pub use connections::ConnectionBounds;
 pub use error::{ServeError, TokenFileError};
 pub use memory::available as available_memory;

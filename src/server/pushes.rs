@@ -18,11 +18,10 @@ impl Pushes {
         metrics: &Arc<Metrics>,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, ServeError> {
-        let failed = |source| ServeError::Start { what: "a push of metrics", source };
         let statsd = settings.statsd.clone().map(|settings| Statsd::start(settings, Arc::clone(metrics)));
         let otlp = settings.otlp_metrics.clone();
         let otlp = otlp.map(|settings| OtlpMetrics::start(settings, Arc::clone(metrics), clock));
-        Ok(Self { statsd: statsd.transpose()?, otlp: otlp.transpose().map_err(failed)? })
+        Ok(Self { statsd: statsd.transpose()?, otlp: otlp.transpose().map_err(ServeError::push)? })
     }
 
     /// Pushes once more, and ends the threads.

@@ -152,6 +152,47 @@ fn a_check_finds_all_errors_of_settings_rules_certificates_and_tokens() {
     assert!(!refused(&["--config", &path("absent.yaml")], &[]).is_empty());
 }
 
+/// A check accepted settings with which a server does not start.
+#[test]
+fn a_check_refuses_what_keeps_the_server_from_starting() {
+    let collector = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1");
+    let sampler = refused(&[], &[collector, ("OTEL_TRACES_SAMPLER", "parentbased_ratio")]);
+    assert!(sampler.contains("OTEL_TRACES_SAMPLER=parentbased_ratio: "), "{sampler}");
+    let propagators = refused(&[], &[("OTEL_PROPAGATORS", "jaeger")]);
+    assert!(propagators.contains("OTEL_PROPAGATORS: `jaeger`"), "{propagators}");
+    let with_tls = ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://127.0.0.1:1");
+    let files = refused(&[], &[with_tls, ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/absent.pem")]);
+    assert!(files.contains("cannot export traces to https://127.0.0.1:1: /absent.pem"), "{files}");
+    assert!(files.contains("cannot start a push of metrics: /absent.pem"), "{files}");
+    let store = ["--counters", "redis://127.0.0.1:1", "--lease", "auto"];
+    let conflict =
+        refused(&[&["--compat=reference", "--stop-counting-over-limit"], &store[..]].concat(), &[]);
+    assert!(conflict.contains("is not possible with leases"), "{conflict}");
+    accepted(&[], &[collector, ("OTEL_PROPAGATORS", "b3")]);
+}
+
+/// A check printed the first error alone.
+#[test]
+fn a_check_prints_the_errors_of_every_part() {
+    let rules = rules_file("domain: d\ndescriptors: [{kee: k}]\n");
+    let path = rules.path().to_str().expect("UTF-8");
+    let args =
+        ["--response-headers=x,x-unix", "--reference-metrics", "--quota-mode", "--control", "--rules", path];
+    let collector = ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317");
+    let log = refused(&args, &[collector, ("OTEL_PROPAGATORS", "jaeger")]);
+    for expected in [
+        "descriptors[0].kee",
+        "--response-headers has x and x-unix",
+        "--reference-metrics needs",
+        "--control: no caller has a role",
+        "--quota-mode and --stop",
+        "OTEL_EXPORTER_OTLP_ENDPOINT=collector:4317: ",
+        "OTEL_PROPAGATORS: `jaeger`",
+    ] {
+        assert_eq!(log.matches(expected).count(), 1, "{expected:?} in {log}");
+    }
+}
+
 #[tokio::test]
 async fn the_settings_in_effect_are_logged_first_and_served_without_secrets() {
     let rules = rules_file(RULES);

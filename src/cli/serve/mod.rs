@@ -1,5 +1,6 @@
 //! `tidegate serve`: the server.
 
+mod check;
 mod compat_flags;
 mod connection_flags;
 mod control_flags;
@@ -43,7 +44,7 @@ use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, time::
 use tidegate_core::{
     clock::{Clock, ManualClock, SystemClock},
     limit::{RequestForm, RequestLimits},
-    limiter::{self, Limiter},
+    limiter::{self, Compat, Limiter},
     rules::{LoadOptions, RuleSet},
     store::{self, OnFull, Seed, StoreSettings},
 };
@@ -211,42 +212,14 @@ impl Serve {
         warnings.for_each(|warning| tracing::warn!("{warning}"));
     }
 
-    /// Reads everything that a start reads, except counters, and reports all errors.
-    fn check(&mut self) -> Result<ExitCode, Failure> {
-        self.rules.require_rules();
-        let errors = [
-            self.settings().err(),
-            self.shared.settings(self.read_as.is_reference()).err(),
-            self.compat.options(self.read_as.is_reference()).err(),
-            self.decision_log.settings().err(),
-        ];
-        let files = server::check_files(
-            &self.tls.settings(),
-            self.http.http_token_file.as_deref(),
-            &SystemClock::new(),
-        );
-        let errors = errors.into_iter().flatten().map(|failure| failure.to_string());
-        let errors: Vec<String> = errors.chain(files.iter().map(ToString::to_string)).collect();
-        if errors.is_empty() {
-            println!("the settings, and the files that they name, are valid");
-            return Ok(ExitCode::SUCCESS);
-        }
-        Err(Failure(errors.join("\n")))
-    }
-
     fn serve(mut self, effective: &EffectiveSettings) -> Result<ExitCode, Failure> {
         let demo = self.demo.start(&mut self.http, &mut self.control, &mut self.rules, &self.listen)?;
-        let (mut settings, rules) = self.settings()?;
+        let (mut settings, rules) = self.settings().map_err(Failure::all)?;
         settings.http.effective = effective.to_json();
         settings.greeting = demo.as_ref().map(|demo| demo.link.clone());
         let clock = self.clock(&mut settings)?;
         settings.decision_log = self.decision_log.start(&clock)?;
-        let compat = self.compat.options(self.read_as.is_reference())?;
-        if compat.stop_counting && self.shared.leases_on_demand() {
-            let message = "--stop-counting-over-limit (STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT) is not possible with leases; remove \
-                           --lease auto, or it";
-            return Err(Failure(message.into()));
-        }
+        let compat = self.compat()?;
         settings.shared_store = self.shared.connect(self.read_as.is_reference())?;
         let shared = settings.shared_store.clone();
         if shared.is_some() && settings.leases.is_some() {
@@ -306,20 +279,66 @@ impl Serve {
         counters_max
     }
 
-    fn settings(&self) -> Result<(Settings, RuleSet), Failure> {
+    fn request_limits(&self, has_dynamic_metadata: bool) -> RequestLimits {
+        let is_reference = self.read_as.is_reference();
+        let is_lenient = is_reference || self.http.limitador().is_some();
+        RequestLimits {
+            descriptors_max: self.bounds.max_descriptors.get(),
+            entries_max: self.bounds.max_entries.get(),
+            text_bytes_max: self.bounds.max_text_bytes.get(),
+            form: if is_lenient { RequestForm::Reference } else { RequestForm::Strict },
+            keep_sent_hits: is_reference && has_dynamic_metadata,
+        }
+    }
+
+    /// Options that change decisions.
+    fn compat(&self) -> Result<Compat, Failure> {
+        let compat = self.compat.options(self.read_as.is_reference())?;
+        if compat.stop_counting && self.shared.leases_on_demand() {
+            let message = "--stop-counting-over-limit (STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT) is not possible with leases; remove \
+                           --lease auto, or it";
+            return Err(Failure(message.into()));
+        }
+        Ok(compat)
+    }
+
+    /// The settings and the first rules, or every error in them.
+    fn settings(&self) -> Result<(Settings, RuleSet), Vec<Failure>> {
         let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let is_reference = self.read_as.is_reference();
+        let leases = self.shared.leases(is_reference);
         let options = LoadOptions {
             series_max: self.metrics.metrics_series_max,
             shared_counters: self.shared.is_shared(),
-            leases: self.shared.leases(is_reference)?,
+            leases: leases.as_ref().is_ok_and(|leases| *leases),
             ..self.read_as.options()
         };
-        let (rule_settings, rules) = self.rules.load(options, self.data.directory())?;
         let has_tokens = self.http.http_token_file.is_some();
-        self.control.require_callers(has_tokens, &self.listen, &self.http.http_listen)?;
-        let response_options = self.response_options.options(is_reference, self.compat.quota_mode)?;
-        let is_lenient = is_reference || self.http.limitador().is_some();
+        let parts = (
+            self.rules.load(options, self.data.directory()),
+            self.response_options.options(is_reference, self.compat.quota_mode),
+            self.metrics.meters(is_reference, self.http.limitador()),
+            OtlpSettings::from_env().map_err(Failure::from),
+            self.control.require_callers(has_tokens, &self.listen, &self.http.http_listen),
+            leases,
+        );
+        let (loaded, response_options, meters, otlp_metrics) = match parts {
+            (Ok(loaded), Ok(response_options), Ok(meters), Ok(otlp), Ok(()), Ok(_)) => {
+                (loaded, response_options, meters, otlp)
+            }
+            (loaded, response_options, meters, otlp, callers, leases) => {
+                let errors = [
+                    loaded.err(),
+                    response_options.err(),
+                    meters.err(),
+                    otlp.err(),
+                    callers.err(),
+                    leases.err(),
+                ];
+                return Err(errors.into_iter().flatten().collect());
+            }
+        };
+        let (rule_settings, rules) = loaded;
         let tls = self.tls.settings();
         let settings = Settings {
             listen: self.listen.clone(),
@@ -333,17 +352,11 @@ impl Serve {
             tls,
             rules: rule_settings,
             threads: self.threads.unwrap_or(cores),
-            request_limits: RequestLimits {
-                descriptors_max: self.bounds.max_descriptors.get(),
-                entries_max: self.bounds.max_entries.get(),
-                text_bytes_max: self.bounds.max_text_bytes.get(),
-                form: if is_lenient { RequestForm::Reference } else { RequestForm::Strict },
-                keep_sent_hits: is_reference && response_options.dynamic_metadata,
-            },
+            request_limits: self.request_limits(response_options.dynamic_metadata),
             response_options,
-            meters: self.metrics.meters(is_reference, self.http.limitador())?,
+            meters,
             statsd: self.metrics.statsd(),
-            otlp_metrics: OtlpSettings::from_env().map_err(|error| Failure(error.to_string()))?,
+            otlp_metrics,
             message_bytes_max: self.bounds.max_message_bytes.get(),
             connections: self.connections.bounds(),
             long_lived_calls: self.connections.long_lived_calls(),

@@ -58,6 +58,14 @@ impl Traces {
         Ok(Some(Self(Arc::new(Inner { processor, ids, sampler, scope }))))
     }
 
+    /// Returns the error that would keep an export from starting. Requires a tokio runtime, as a start does.
+    pub fn check() -> Result<(), TracesError> {
+        match Variables::read(|name| std::env::var(name).ok())? {
+            None => Ok(()),
+            Some(Variables { export, .. }) => Reported::new(&export).map(drop),
+        }
+    }
+
     /// Exports the queued spans, for at most `timeout`.
     pub async fn finish(self, timeout: Duration) {
         // Waits for a thread that needs the runtime itself.

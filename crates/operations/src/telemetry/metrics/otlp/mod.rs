@@ -37,7 +37,7 @@ impl OtlpMetrics {
         let client = {
             // The channel starts its task on the runtime.
             let _entered = runtime.enter();
-            Client::new(&settings).map_err(|error| io::Error::other(export.without_userinfo(&error)))?
+            Client::new(&settings)?
         };
         let clock = Arc::clone(clock);
         let (start, resource) = (clock.now().as_nanos(), resource(export));
@@ -52,6 +52,15 @@ impl OtlpMetrics {
         };
         let thread = BackgroundThread::start_on(runtime, "otlp-metrics", Priority::Low, run)?;
         Ok(Self(thread.stopped_by(stop)))
+    }
+
+    /// Returns the error that would keep the push that the environment configures from starting, except errors in the variables. Requires a
+    /// tokio runtime.
+    pub fn check() -> io::Result<()> {
+        match OtlpSettings::from_env() {
+            Ok(Some(settings)) => Client::new(&settings).map(drop),
+            Ok(None) | Err(_) => Ok(()),
+        }
     }
 
     /// Pushes once more, and ends.
@@ -73,7 +82,12 @@ enum Client {
 }
 
 impl Client {
-    fn new(settings: &OtlpSettings) -> Result<Self, AnyError> {
+    fn new(settings: &OtlpSettings) -> io::Result<Self> {
+        let failed = |error: AnyError| io::Error::other(settings.export.without_userinfo(&error));
+        Self::try_new(settings).map_err(failed)
+    }
+
+    fn try_new(settings: &OtlpSettings) -> Result<Self, AnyError> {
         Ok(match settings.export.protocol {
             Protocol::Grpc => {
                 let mut endpoint = Endpoint::from_shared(settings.url.clone())?;
