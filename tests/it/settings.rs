@@ -3,8 +3,10 @@
 use crate::support::{Server, http1, rules_file};
 use serde_json::Value;
 use std::{
+    ffi::OsStr,
     fs,
     net::Ipv4Addr,
+    os::unix::ffi::OsStrExt as _,
     process::{Command, Output},
 };
 
@@ -150,6 +152,36 @@ fn a_check_finds_all_errors_of_settings_rules_certificates_and_tokens() {
     let good = accepted(&["--rules", &path("rules.yaml")], &[]);
     assert!(!good.contains("ERROR"), "{good}");
     assert!(!refused(&["--config", &path("absent.yaml")], &[]).is_empty());
+}
+
+/// The server started by its defaults, without a word.
+#[test]
+fn settings_of_a_file_and_of_variables_apply_beside_a_path_that_is_not_utf_8() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("t.yaml");
+    fs::write(&config, "max-queued: 7\n").expect("written");
+    let data = folder.path().join(OsStr::from_bytes(b"d\xff"));
+    let check = |config: &OsStr, variables: &[(&str, &OsStr)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(["serve", "--check", "--config"]).arg(config).arg("--data").arg(&data);
+        let checked = command.env_clear().envs(variables.iter().copied()).output().expect("it runs");
+        (checked.status.success(), errors(&checked))
+    };
+    let tracing = [
+        ("TIDEGATE_ENV", OsStr::new("reference")),
+        ("TIDEGATE_LOG", OsStr::new("info")),
+        ("TRACING_ENABLED", OsStr::new("true")),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", OsStr::new("http://127.0.0.1:1")),
+    ];
+    for variables in [&[][..], &tracing] {
+        let (_, log) = check(config.as_os_str(), variables);
+        assert!(log.contains("max-queued=7"), "{log}");
+        assert!(log.contains("/d\u{fffd}") && !log.contains("invalid UTF-8"), "{log}");
+    }
+    assert!(check(config.as_os_str(), &[]).0);
+    let (is_valid, log) = check(OsStr::from_bytes(b"/absent\xff"), &[]);
+    assert!(!is_valid && log.contains("--config /absent\u{fffd}: "), "{log}");
+    assert!(!folder.path().join("d\u{fffd}").exists());
 }
 
 /// A check accepted settings with which a server does not start.

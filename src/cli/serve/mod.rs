@@ -202,10 +202,7 @@ impl Serve {
         let variables = reference_env::variables();
         let of_reference = match self.env {
             Some(EnvChoice::Reference) => reference_env::warnings(&variables),
-            Some(EnvChoice::Limitador) => {
-                let args = std::env::args_os().filter_map(|arg| arg.into_string().ok());
-                limitador_env::warnings(&args.collect::<Vec<_>>(), &variables)
-            }
+            Some(EnvChoice::Limitador) => limitador_env::warnings(&settings::texts(), &variables),
             None => reference_env::overlooked(&variables).into_iter().collect(),
         };
         let warnings = effective.warnings.iter().chain(&of_reference);

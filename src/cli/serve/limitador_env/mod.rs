@@ -98,7 +98,7 @@ pub(super) fn add_open_telemetry(
         ("OTEL_SERVICE_NAME", "limitador".to_owned()),
     ]);
     derived.retain(|name, _| variables.get(*name).is_none_or(String::is_empty));
-    start_again(args, derived)
+    start_again(derived)
 }
 
 /// Warnings about arguments and variables without effect.

@@ -16,7 +16,8 @@ use crate::cli::{
     serve::settings::{Environment, Flags, Given, Selection},
 };
 use std::{
-    collections::BTreeMap, os::unix::process::CommandExt as _, path::Path, process::Command, time::Duration,
+    collections::BTreeMap, ffi::OsString, os::unix::process::CommandExt as _, path::Path, process::Command,
+    time::Duration,
 };
 
 /// The name under which the reference server is started in containers.
@@ -44,11 +45,10 @@ fn without_resolver(target: &str) -> &str {
     }
 }
 
-/// The variables of this process, those that are UTF-8.
+/// The variables of this process as text. What is not UTF-8 is replaced by U+FFFD, so that such a value is an error and not absent.
 pub(super) fn variables() -> BTreeMap<String, String> {
-    std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect()
+    let text = |text: OsString| text.to_string_lossy().into_owned();
+    std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
 }
 
 /// Whether `--env reference`, the name of the program or its first argument selects the variables.
@@ -61,7 +61,6 @@ pub(super) fn selection<'a>(
 
 /// Starts the program again, as the same process, with the variables of OpenTelemetry that follow from those of the reference server.
 /// OpenTelemetry reads the environment, which a running process cannot change safely. Returns if none is missing.
-/// nothing to add.
 pub(super) fn add_open_telemetry(
     args: &[String],
     variables: &BTreeMap<String, String>,
@@ -70,17 +69,21 @@ pub(super) fn add_open_telemetry(
         Some(_) => Environment(variables).open_telemetry()?,
         None => return Ok(()),
     };
-    start_again(args, derived)
+    start_again(derived)
 }
 
 /// Starts the program again, as the same process, with these variables. Returns if there are none.
-pub(super) fn start_again(args: &[String], derived: BTreeMap<&'static str, String>) -> Result<(), Failure> {
+pub(super) fn start_again(derived: BTreeMap<&'static str, String>) -> Result<(), Failure> {
     if derived.is_empty() {
         return Ok(());
     }
     let failed = |error| Failure(format!("cannot start again with the variables of OpenTelemetry: {error}"));
     let mut program = Command::new(std::env::current_exe().map_err(failed)?);
-    Err(failed(program.arg0(&args[0]).args(&args[1..]).envs(derived).exec()))
+    let mut args = std::env::args_os();
+    if let Some(name) = args.next() {
+        program.arg0(name);
+    }
+    Err(failed(program.args(args).envs(derived).exec()))
 }
 
 /// The flags that the variables stand for, less those that the user gives by flags, `TIDEGATE_` variables or a file of settings.

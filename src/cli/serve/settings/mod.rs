@@ -29,30 +29,35 @@ use std::{collections::BTreeMap, ffi::OsString};
 /// The arguments of the process as `program` parses them, and the settings of `serve` that they make, if that is the command. Ends the
 /// process after wrong arguments, and after `--help`.
 pub(in crate::cli) fn parse(program: &Command) -> Result<(ArgMatches, Option<EffectiveSettings>), Failure> {
-    let args: Vec<OsString> = std::env::args_os().collect();
-    let texts: Result<Vec<String>, _> = args.iter().cloned().map(OsString::into_string).collect();
-    let (args, inserted) = match texts {
-        Ok(texts) => {
-            let variables = reference_env::variables();
-            reference_env::add_open_telemetry(&texts, &variables)?;
-            limitador_env::add_open_telemetry(&texts, &variables)?;
-            let (expanded, inserted) = expand(program, texts, &variables)?;
-            (expanded.into_iter().map(OsString::from).collect(), inserted)
-        }
-        // Paths need not be UTF-8. Then there are no settings of a file, and none of the reference server.
-        Err(_) => (args, Inserted::default()),
-    };
+    let (given, variables) = (texts(), reference_env::variables());
+    reference_env::add_open_telemetry(&given, &variables)?;
+    limitador_env::add_open_telemetry(&given, &variables)?;
+    let (expanded, inserted) = expand(program, given.clone(), &variables)?;
+    let args = with_originals(expanded, std::env::args_os().collect());
     let command = variables::adjusted(program.clone(), |name| std::env::var_os(name));
-    let matches = command.clone().try_get_matches_from(args).unwrap_or_else(|error| {
-        let given: Vec<String> = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
-        wrong_value::with_source(error, &command, &given, &reference_env::variables()).exit()
-    });
+    let matches = command
+        .clone()
+        .try_get_matches_from(args)
+        .unwrap_or_else(|error| wrong_value::with_source(error, &command, &given, &variables).exit());
     let serve = matches.subcommand_matches("serve");
     let mut settings = serve.map(|serve| effective(&command, serve, inserted)).transpose()?;
     if let Some(settings) = &mut settings {
-        settings.warnings = variables::warnings(program, &reference_env::variables());
+        settings.warnings = variables::warnings(program, &variables);
     }
     Ok((matches, settings))
+}
+
+/// The arguments of the process as text. Paths need not be UTF-8: what is not is replaced by U+FFFD.
+pub(in crate::cli) fn texts() -> Vec<String> {
+    std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect()
+}
+
+/// The expanded arguments with those at their end as the process has them, since texts may have lost what is not UTF-8.
+fn with_originals(expanded: Vec<String>, given: Vec<OsString>) -> Vec<OsString> {
+    let mut args: Vec<OsString> = expanded.into_iter().map(OsString::from).collect();
+    let ends = args.iter_mut().rev().zip(given.into_iter().rev());
+    ends.take_while(|(arg, given)| **arg == *given.to_string_lossy()).for_each(|(arg, given)| *arg = given);
+    args
 }
 
 fn effective(

@@ -57,6 +57,16 @@ fn the_file_takes_precedence_over_variables_of_the_reference_server() {
 }
 
 #[test]
+fn arguments_that_are_not_utf_8_stay_as_they_are_behind_inserted_ones() {
+    use std::os::unix::ffi::OsStringExt as _;
+    let path = OsString::from_vec(b"/d\xff".to_vec());
+    let given = vec!["tidegate".into(), "serve".into(), "--data".into(), path.clone()];
+    let expanded = ["tidegate", "serve", "--threads=3", "--data", "/d\u{fffd}"].map(str::to_owned);
+    let args = with_originals(expanded.into(), given);
+    assert_eq!(args, ["tidegate".into(), "serve".into(), "--threads=3".into(), "--data".into(), path]);
+}
+
+#[test]
 fn every_error_of_the_file_names_its_place_and_the_remedy() {
     let text = "thread: 2\nthreads: many\nmax_queued: 1\nglobal-shadow: 1\nenv: reference\nlog: [a, b]\ncontrol: everywhere\n";
     let error = file::settings(&Cli::command(), &Source::file("t.yaml", text)).unwrap_err().to_string();
