@@ -20,7 +20,7 @@ mod schema;
 mod selection;
 mod stream;
 
-pub use actions::{PossibleEntry, Sent, Source, percent_decoded};
+pub use actions::{METADATA_NAMESPACE, PossibleEntry, Sent, Source, percent_decoded};
 pub use draft::{Draft, Texts, draft};
 pub use files::Files;
 pub use key_source::KeySource;

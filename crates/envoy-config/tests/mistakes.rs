@@ -8,7 +8,7 @@ use tidegate_envoy_config::{
     Files,
     check::{Finding, Kind, Severity, check},
     configuration::Configuration,
-    explain::{HttpRequest, explain},
+    explain::{HttpRequest, Made, explain},
 };
 
 const RULES: &str = "\
@@ -225,6 +225,36 @@ fn a_domain_that_nothing_sends_is_a_note() {
     let found = check(&Configuration::of(&files), &rules).findings;
     let lines: Vec<String> = found.iter().map(|one| format!("{} {}", one.at, one.kind.name())).collect();
     assert_eq!(lines, ["other.yaml:3:5 domain-not-sent"]);
+}
+
+/// Two filters of a chain need namespaces of their own (docs/concurrency.md).
+#[test]
+fn a_ticket_in_the_metadata_namespace_of_the_filter_is_returned() {
+    let rules = RULES.replace(
+        "{ unit: second, requests_per_unit: 10 }",
+        "{ algorithm: concurrency, requests_in_flight: 3, max_hold: 60s }",
+    );
+    let end = "- apply_on_stream_done: true
+                                actions: [{ metadata: { descriptor_key: slot, metadata_key: { key: edge.slots, path: [{ key: slot }] } } }]
+";
+    let namespace = "timeout: 0.25s
+                      metadata_namespace: edge.slots";
+    let config = CONFIG.replace("timeout: 0.25s", namespace).replace(
+        "- actions: [{ remote_address: {} }]
+",
+        &format!(
+            "- actions: [{{ remote_address: {{}} }}]
+                              {end}"
+        ),
+    );
+    let found: Vec<String> = findings(&rules, &config).iter().map(|one| format!("{one:?}")).collect();
+    assert!(found.is_empty(), "{found:#?}");
+    let files = Files::read(vec![Source::file("envoy.yaml", config)]).unwrap();
+    let request: HttpRequest = "GET https://shop.example/".parse().unwrap();
+    let explained = explain(&Configuration::of(&files), None, &request);
+    let made: Vec<&Made> = explained[0].filters[0].applied.iter().map(|entry| &entry.made).collect();
+    let descriptor = |key: &str, value: &str| Made::Descriptor(vec![(key.to_owned(), value.to_owned())]);
+    assert_eq!(made, [&descriptor("remote_address", "127.0.0.1"), &descriptor("slot", "<ticket>")]);
 }
 
 /// Configurations of other versions, and damaged ones: whatever remains is read, and nothing panics.

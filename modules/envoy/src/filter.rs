@@ -239,7 +239,8 @@ fn decide(
 ) -> Decided {
     let settings = &config.settings;
     let ticket = slot.take();
-    let source = Source::new(host).with_ticket(ticket.as_ref().map(HeldSlot::ticket));
+    let ticket_text = ticket.as_ref().map(HeldSlot::ticket);
+    let source = Source::new(host).with_ticket(ticket_text, &settings.metadata_namespace);
     let drafts: SmallVec<[Draft<'_>; 2]> = policies(settings, route)
         .iter()
         .filter(|policy| policy.on_stream_done == at_end)
@@ -260,7 +261,7 @@ fn decide(
     match &config.decider {
         Decider::Limits(limits) => decide_here(config, limits, &request, (x_options, host), slot),
         Decider::Server(leased) if at_end => {
-            if let Some(decision) = leased.count(&request, ticket.as_ref().map(HeldSlot::ticket)) {
+            if let Some(decision) = leased.count(&request, ticket_text) {
                 count(config, outcome_of(&decision), Some(Place::Envoy));
             }
             Decided::Nothing

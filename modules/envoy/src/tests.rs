@@ -132,17 +132,25 @@ fn a_request_that_is_let_through_above_the_limit_has_no_slot_to_free() {
     }
 }
 
-#[test]
-fn the_end_of_a_stream_charges_its_cost_in_the_place_of_the_estimate() {
+/// Entries for an estimate, and for the cost, which have the ticket in metadata of this namespace.
+fn with_costs(namespace: &str) -> serde_json::Value {
     let slot = json!({"metadata": {
         "descriptor_key": "slot",
-        "metadata_key": {"key": "envoy.filters.http.ratelimit", "path": [{"key": "slot"}]},
+        "metadata_key": {"key": namespace, "path": [{"key": "slot"}]},
     }});
-    let entries = json!([
+    json!([
         by("spent")[0],
         {"actions": [slot], "hits_addend": {"format": "%RESP(x-cost)%"}, "apply_on_stream_done": true},
-    ]);
-    let config = filter("spent", json!({"enable_x_ratelimit_headers": "DRAFT_VERSION_03"}), entries);
+    ])
+}
+
+#[test]
+fn the_end_of_a_stream_charges_its_cost_in_the_place_of_the_estimate() {
+    let config = filter(
+        "spent",
+        json!({"enable_x_ratelimit_headers": "DRAFT_VERSION_03"}),
+        with_costs("envoy.filters.http.ratelimit"),
+    );
     let run = |cost: Option<&str>| {
         let mut host = Fake::new("/").with("x-key", "a");
         host.response.extend(cost.map(|cost| ("x-cost".to_owned(), cost.as_bytes().to_vec())));
@@ -155,6 +163,26 @@ fn the_end_of_a_stream_charges_its_cost_in_the_place_of_the_estimate() {
     assert_eq!(run(None), (Flow::Continue, Some("50".to_owned())));
     assert_eq!(run(Some("200")), (Flow::Continue, Some("10".to_owned())));
     assert_eq!(run(Some("0")).0, Flow::Responded, "a debt");
+}
+
+/// As in Envoy, whose `ratelimit` filter writes the ticket to `metadata_namespace` only.
+#[test]
+fn the_ticket_is_in_the_metadata_namespace_of_the_filter() {
+    for (own, read, left) in [
+        ("edge.slots", "edge.slots", ["60", "50"]),
+        ("edge.slots", "envoy.filters.http.ratelimit", ["60", "20"]),
+        ("", "envoy.filters.http.ratelimit", ["60", "50"]),
+        ("", "edge.slots", ["60", "20"]),
+    ] {
+        let settings = json!({"enable_x_ratelimit_headers": "DRAFT_VERSION_03", "metadata_namespace": own});
+        let config = filter(&format!("namespace-{own}-{read}"), settings, with_costs(read));
+        let remaining = [0, 1].map(|_| {
+            let mut host = Fake::new("/").with("x-key", "a");
+            host.response.push(("x-cost".to_owned(), b"10".to_vec()));
+            run(&config, None, host).1.added("x-ratelimit-remaining").unwrap()
+        });
+        assert_eq!(remaining, left, "a filter of {own:?} whose entry reads {read}");
+    }
 }
 
 #[test]

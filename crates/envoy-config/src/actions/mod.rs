@@ -107,11 +107,21 @@ pub struct Source<'s> {
     pub(crate) stream: &'s dyn Stream,
     client: OnceCell<Option<Client<'s>>>,
     /// At the end of a stream, the ticket of its beginning.
-    ticket: Option<&'s str>,
+    ticket: Option<TicketMetadata<'s>>,
 }
 
-/// The metadata key of tickets in a server's responses.
-const TICKET: (&str, &str) = ("envoy.filters.http.ratelimit", "slot");
+/// The ticket of a stream, as metadata of a filter would have it.
+#[derive(Clone, Copy)]
+struct TicketMetadata<'s> {
+    text: &'s str,
+    namespace: &'s str,
+}
+
+/// The namespace in which a filter has the metadata of its server, unless it sets `metadata_namespace`.
+pub const METADATA_NAMESPACE: &str = "envoy.filters.http.ratelimit";
+
+/// The metadata key of tickets in a server's responses, below the namespace of the filter.
+const TICKET_KEY: &str = "slot";
 
 impl<'s> Source<'s> {
     /// The source of a request, or of its end.
@@ -119,9 +129,9 @@ impl<'s> Source<'s> {
         Self { stream, client: OnceCell::new(), ticket: None }
     }
 
-    /// Sets the ticket of the stream, where no metadata has it.
-    pub fn with_ticket(self, ticket: Option<&'s str>) -> Self {
-        Self { ticket, ..self }
+    /// Sets the ticket of the stream, where no metadata has it, and the namespace of the filter's metadata.
+    pub fn with_ticket(self, ticket: Option<&'s str>, namespace: &'s str) -> Self {
+        Self { ticket: ticket.map(|text| TicketMetadata { text, namespace }), ..self }
     }
 
     /// The client's address; none if it is not an IP address.
@@ -204,8 +214,8 @@ impl Action {
         Some(Self { key, reads, skip_if_absent })
     }
 
-    /// The entry that it can add to a descriptor.
-    pub(crate) fn possible(&self) -> PossibleEntry {
+    /// The entry that it can add to a descriptor of a filter with metadata in this namespace.
+    pub(crate) fn possible(&self, namespace: &str) -> PossibleEntry {
         let value = match &self.reads {
             Reads::Constant(value) if value.is_empty() => Sent::Text("cluster of Envoy's node".to_owned()),
             Reads::Constant(value) | Reads::Match(value, _) => Sent::Exact(value.clone()),
@@ -214,7 +224,7 @@ impl Action {
             Reads::QueryParameter(name) => Sent::Text(format!("query parameter {name}")),
             Reads::Address => Sent::Address,
             Reads::Network(_) => Sent::Network,
-            Reads::Metadata(metadata) if metadata.is_ticket() => Sent::Ticket,
+            Reads::Metadata(metadata) if metadata.is_ticket(namespace) => Sent::Ticket,
             Reads::Metadata(Metadata { namespace, name, .. }) => {
                 Sent::Text(format!("metadata {namespace}:{name}"))
             }
@@ -223,9 +233,11 @@ impl Action {
     }
 
     /// Whether its entry is unknown without Envoy: other filters write dynamic metadata, and the cluster may be chosen later.
-    pub(crate) fn is_unknown(&self, has_cluster: bool) -> bool {
+    pub(crate) fn is_unknown(&self, has_cluster: bool, namespace: &str) -> bool {
         match &self.reads {
-            Reads::Metadata(metadata) => metadata.source != MetadataSource::Route && !metadata.is_ticket(),
+            Reads::Metadata(metadata) => {
+                metadata.source != MetadataSource::Route && !metadata.is_ticket(namespace)
+            }
             Reads::Cluster => !has_cluster,
             _ => false,
         }
@@ -295,13 +307,14 @@ impl Metadata {
         Some(Self { source, namespace, name, default: node.text("default_value").to_owned() })
     }
 
-    /// Whether it reads a ticket of Tidegate's.
-    fn is_ticket(&self) -> bool {
-        self.source == MetadataSource::Dynamic && (&*self.namespace, &*self.name) == TICKET
+    /// Whether it reads the ticket of a filter with metadata in this namespace.
+    fn is_ticket(&self, namespace: &str) -> bool {
+        self.source == MetadataSource::Dynamic && self.namespace == namespace && self.name == TICKET_KEY
     }
 
     fn text<'s>(&'s self, source: &Source<'s>) -> Option<&'s [u8]> {
-        let ticket = source.ticket.filter(|_| self.is_ticket()).map(str::as_bytes);
+        let ticket = source.ticket.filter(|ticket| self.is_ticket(ticket.namespace));
+        let ticket = ticket.map(|ticket| ticket.text.as_bytes());
         let text = || source.stream.metadata_text(self.source, &self.namespace, &self.name);
         let text = ticket.or_else(text).unwrap_or_default();
         Some(if text.is_empty() { self.default.as_bytes() } else { text }).filter(|text| !text.is_empty())

@@ -26,6 +26,8 @@ const TICKET_KEY: &str = "slot";
 struct Applied<'c, 'd> {
     entry: &'c RateLimitEntry<'d>,
     policy: &'c Policy,
+    /// The entries that its actions can add.
+    possible: Vec<PossibleEntry>,
     shapes: Vec<Shape>,
 }
 
@@ -36,12 +38,16 @@ pub(super) fn check(
     collected: &mut Collected<'_>,
 ) {
     let shapes = Shapes { domain: selection.domain, place };
+    let namespace = of_route.settings.metadata_namespace();
     let mut applied = Vec::new();
     for entry in &selection.applied {
         check_fields(entry, place, collected);
         match &entry.policy {
             Ok(policy) => {
-                applied.push(Applied { entry, policy, shapes: shapes_of(policy, &of_route.route.target) })
+                let possible: Vec<_> =
+                    policy.actions.iter().map(|action| action.possible(namespace)).collect();
+                let shapes = shapes_of(&possible, &of_route.route.target);
+                applied.push(Applied { entry, policy, possible, shapes });
             }
             Err(problems) => not_evaluated(entry, problems, &shapes, collected),
         }
@@ -71,7 +77,7 @@ pub(super) fn check(
     }
     // A module returns tickets itself.
     if !of_route.settings.is_module {
-        check_tickets(&rules, &applied, place, collected);
+        check_tickets(&rules, &applied, namespace, place, collected);
     }
     check_absent(&applied, place, collected);
 }
@@ -100,7 +106,7 @@ fn check_values(shape: &Shape, part: Part<'_>, place: &str, collected: &mut Coll
 
 /// Checks for a descriptor without entries: a client that leaves out all that the actions read makes one.
 fn empty(one: &Applied<'_, '_>, place: &str, collected: &mut Collected<'_>) {
-    let entries = one.policy.actions.iter().map(|action| action.possible().what());
+    let entries = one.possible.iter().map(PossibleEntry::what);
     let message = format!(
         "every action has skip_if_absent, so a request without {} sends a descriptor without entries, which has no limit; remove \
          skip_if_absent from one action to send none",
@@ -127,6 +133,7 @@ fn only_at_end(part: Part<'_>, shape: &Shape, place: &str, collected: &mut Colle
 fn check_tickets(
     rules: &[(&Rule, &Applied<'_, '_>)],
     applied: &[Applied<'_, '_>],
+    namespace: &str,
     place: &str,
     collected: &mut Collected<'_>,
 ) {
@@ -150,7 +157,7 @@ fn check_tickets(
             ),
         };
         let message = format!(
-            "{} ({}) {what}; add an entry with apply_on_stream_done: true and the metadata `slot` to the same rate_limits ({page})",
+            "{} ({}) {what}; add an entry with apply_on_stream_done: true and the metadata `{namespace}:slot` to the same rate_limits ({page})",
             rule.info.path, rule.origin
         );
         collected.findings.add(Kind::TicketNotReturned, one.entry.part, place, message);
@@ -161,9 +168,8 @@ fn check_tickets(
 fn check_absent(applied: &[Applied<'_, '_>], place: &str, collected: &mut Collected<'_>) {
     let at_start: Vec<&Applied<'_, '_>> = applied.iter().filter(|one| !one.policy.on_stream_done).collect();
     let needed = |one: &&Applied<'_, '_>| {
-        let entries = one.policy.actions.iter().map(|action| action.possible());
-        entries.into_iter().find_map(|entry| match entry.value {
-            Sent::Text(what) if !entry.may_be_left_out && !what.starts_with("header :") => Some(what),
+        one.possible.iter().find_map(|entry| match &entry.value {
+            Sent::Text(what) if !entry.may_be_left_out && !what.starts_with("header :") => Some(what.clone()),
             _ => None,
         })
     };
@@ -282,8 +288,7 @@ pub(super) fn judge(
 }
 
 /// The descriptors that an entry can make.
-fn shapes_of(policy: &Policy, target: &Target<'_>) -> Vec<Shape> {
-    let entries: Vec<PossibleEntry> = policy.actions.iter().map(|action| action.possible()).collect();
+fn shapes_of(entries: &[PossibleEntry], target: &Target<'_>) -> Vec<Shape> {
     let optional = entries.iter().filter(|entry| entry.may_be_left_out).count().min(LEFT_OUT_MAX);
     let mut shapes = Vec::new();
     for left_out in 0_usize..1 << optional {

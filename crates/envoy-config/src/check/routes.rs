@@ -73,8 +73,9 @@ pub(super) fn check_request(
     }
     let at_start = selection.applied.iter().filter(|entry| !entry.is_at_end());
     let policies: Vec<&Policy> = at_start.filter_map(|entry| entry.policy.as_ref().ok()).collect();
+    let namespace = of_route.settings.metadata_namespace();
     let has = |policy: &Policy, is_one: fn(&Sent) -> bool| {
-        policy.actions.iter().any(|action| is_one(&action.possible().value))
+        policy.actions.iter().any(|action| is_one(&action.possible(namespace).value))
     };
     let is_address = |value: &Sent| matches!(value, Sent::Address | Sent::Network);
     if !manager.part.flag("use_remote_address")

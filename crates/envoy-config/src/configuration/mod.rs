@@ -6,6 +6,7 @@ mod entry;
 mod manager;
 mod routes;
 mod runtime;
+mod settings;
 mod typed;
 mod walk;
 

@@ -160,7 +160,7 @@ fn of_manager<'d>(
             is_at_end: entry.is_at_end(),
             hits: entry.policy.as_ref().ok().and_then(Policy::hits_text),
             made: match &entry.policy {
-                Ok(policy) => made(policy, &routed),
+                Ok(policy) => made(policy, &routed, settings.metadata_namespace()),
                 Err(problems) => Made::Unknown(
                     problems.iter().map(|(_, problem)| &**problem).collect::<Vec<_>>().join("; "),
                 ),
@@ -287,18 +287,19 @@ fn target_text(target: &Target<'_>) -> String {
     }
 }
 
-/// The descriptor of an entry.
-fn made(policy: &Policy, routed: &Routed<'_>) -> Made {
-    if let Some(action) = policy.actions.iter().find(|action| action.is_unknown(routed.cluster.is_some())) {
-        return Made::Unknown(format!("{} is known to Envoy only", action.possible().what()));
+/// The descriptor of an entry of a filter with metadata in this namespace.
+fn made(policy: &Policy, routed: &Routed<'_>, namespace: &str) -> Made {
+    let has_cluster = routed.cluster.is_some();
+    if let Some(action) = policy.actions.iter().find(|action| action.is_unknown(has_cluster, namespace)) {
+        return Made::Unknown(format!("{} is known to Envoy only", action.possible(namespace).what()));
     }
     let ticket = Some(TICKET).filter(|_| policy.on_stream_done);
-    let source = Source::new(routed).with_ticket(ticket);
+    let source = Source::new(routed).with_ticket(ticket, namespace);
     let text = |value: &[u8]| client_text(value, RequestLimits::default().text_bytes_max).into_owned();
     match entries(policy, &source) {
         Ok(entries) => {
             Made::Descriptor(entries.iter().map(|(key, value)| ((*key).to_owned(), text(value))).collect())
         }
-        Err(action) => Made::Nothing(action.possible().what()),
+        Err(action) => Made::Nothing(action.possible(namespace).what()),
     }
 }

@@ -19,14 +19,12 @@ pub(crate) use server::{Address, HostPort, Server};
 use std::time::Duration;
 use tidegate_envoy_abi::is_from_1_39;
 use tidegate_envoy_config::{
-    Envoy, Message, Node, Policy, Problems, RATE_LIMIT_FILTER, RATE_LIMIT_PER_ROUTE, from_json,
+    Envoy, METADATA_NAMESPACE, Message, Node, Policy, Problems, RATE_LIMIT_FILTER, RATE_LIMIT_PER_ROUTE,
+    from_json,
 };
 
 /// The timeout of Envoy's filter unless configured otherwise.
 const TIMEOUT_DEFAULT: Duration = Duration::from_millis(20);
-
-/// The namespace of metadata of Envoy's filter unless configured otherwise.
-const METADATA_NAMESPACE_DEFAULT: &str = "envoy.filters.http.ratelimit";
 
 /// The configuration of the filter.
 #[derive(Debug)]
@@ -108,7 +106,7 @@ pub(crate) fn filter(bytes: &[u8]) -> Result<Settings, String> {
         enforced: fraction("filter_enforced", Fraction::percents(100, "ratelimit.http_filter_enforcing")),
         stat_prefix: node.text("stat_prefix").to_owned(),
         metadata_namespace: match node.text("metadata_namespace") {
-            "" => METADATA_NAMESPACE_DEFAULT,
+            "" => METADATA_NAMESPACE,
             own => own,
         }
         .to_owned(),
