@@ -47,6 +47,16 @@ impl Policy {
         policy
     }
 
+    /// Whether it charges its hits: zero hits are a peek, and others may be given back.
+    pub(crate) fn charges(&self) -> bool {
+        !self.is_negative && !self.is_peek()
+    }
+
+    /// Whether it has zero hits, which ask a limit and charge nothing.
+    pub(crate) fn is_peek(&self) -> bool {
+        self.hits == HitsAddend::Number(0)
+    }
+
     /// Its hits as people write them, if they are not those of the request.
     pub(crate) fn hits_text(&self) -> Option<String> {
         let sign = if self.is_negative { "-" } else { "" };

@@ -227,6 +227,34 @@ fn a_domain_that_nothing_sends_is_a_note() {
     assert_eq!(lines, ["other.yaml:3:5 domain-not-sent"]);
 }
 
+/// A peek is charged at the end of its request, or by the requests of other routes.
+#[test]
+fn a_limit_that_another_entry_charges_may_be_asked_without_hits() {
+    let actions = "actions: [{ remote_address: {} }]";
+    let at_end = format!(
+        "[{{ {actions}, hits_addend: {{ number: 0 }} }}, {{ {actions}, apply_on_stream_done: true }}]"
+    );
+    let peek = format!("[{{ {actions}, hits_addend: {{ number: 0 }} }}]");
+    let of_route = |entries: &str| {
+        format!(
+            "typed_per_filter_config: {{ envoy.filters.http.ratelimit: {{ \"@type\": \
+             type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute, rate_limits: {entries} }} }}"
+        )
+    };
+    let whole = between("- match: { prefix: / }", "  clusters:");
+    let route = |prefix: &str, entries: &str| {
+        let end = format!("route: {{ cluster: application }}, {}", of_route(entries));
+        format!("- {{ match: {{ prefix: {prefix} }}, {end} }}\n                        ")
+    };
+    let of = |routes: &str| {
+        let found = findings(RULES, &CONFIG.replace(whole, &format!("{}\n", routes.trim_end())));
+        found.iter().map(|one| one.kind.name()).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&route("/", &at_end)), [""; 0]);
+    assert_eq!(of(&(route("/a", &peek) + &route("/", &format!("[{{ {actions} }}]")))), [""; 0]);
+    assert_eq!(of(&(route("/a", &peek) + &route("/", &peek))), ["never-charged"; 2]);
+}
+
 /// Two filters of a chain need namespaces of their own (docs/concurrency.md).
 #[test]
 fn a_ticket_in_the_metadata_namespace_of_the_filter_is_returned() {

@@ -1,6 +1,7 @@
 //! The collected results of a check: the descriptors that are sent, with their limits, and the findings.
 
 use super::{
+    charges::Charges,
     finding::Findings,
     reach::{Reach, Shape},
 };
@@ -41,6 +42,8 @@ pub(super) struct Collected<'r> {
     reaches: HashMap<(String, String), Reach<'r>>,
     /// The descriptors of each domain that is sent.
     pub(super) shapes: BTreeMap<String, Vec<Shape>>,
+    /// The descriptors with a limit, by the effect of their hits.
+    pub(super) charges: Charges,
     /// The domains with descriptors that are unknown.
     pub(super) incomplete: BTreeSet<String>,
     /// Whether a filter has a configuration that is not read here, and so possibly a domain.
@@ -56,6 +59,7 @@ impl<'r> Collected<'r> {
             known: HashMap::new(),
             reaches: HashMap::new(),
             shapes: BTreeMap::new(),
+            charges: Charges::default(),
             incomplete: BTreeSet::new(),
             has_unread: false,
         }

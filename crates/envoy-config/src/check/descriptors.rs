@@ -1,6 +1,7 @@
 //! The descriptors that the entries of a route send, and their limits.
 
 use super::{
+    charges::Uncharged,
     collected::{Collected, SentDescriptor, Shapes},
     finding::Kind,
     hints,
@@ -64,8 +65,11 @@ pub(super) fn check(
             let reach = collected.add(&shapes, shape, one.entry.part.origin(), is_at_end);
             judge(&reach, shape, one.entry.part, &shapes, collected);
             let (Reach::Limited(reached) | Reach::Partly(reached, _)) = &reach else { continue };
+            add_charge(one, shape, &shapes, collected);
             if !is_at_end {
-                rules.extend(reached.iter().map(|rule| (*rule, one)));
+                // Zero hits take no ticket.
+                let taking = reached.iter().filter(|_| one.policy.charges());
+                rules.extend(taking.map(|rule| (*rule, one)));
             } else if !is_asked_before(shape, &applied) {
                 only_at_end(one.entry.part, shape, place, collected);
             }
@@ -115,9 +119,25 @@ fn empty(one: &Applied<'_, '_>, place: &str, collected: &mut Collected<'_>) {
     collected.findings.add(Kind::EmptyDescriptor, one.entry.part, place, message);
 }
 
-/// Whether an entry at the beginning peeks at the limit of a descriptor of the end.
+/// Notes the effect of an entry's hits on the limit of its descriptor.
+fn add_charge(one: &Applied<'_, '_>, shape: &Shape, shapes: &Shapes<'_, '_>, collected: &mut Collected<'_>) {
+    if one.policy.charges() {
+        collected.charges.add(shapes.domain, shape);
+    } else if !one.policy.on_stream_done {
+        collected.charges.add_uncharged(Uncharged {
+            at: one.entry.part.origin(),
+            place: shapes.place.to_owned(),
+            domain: shapes.domain.to_owned(),
+            shape: shape.clone(),
+            is_peek: one.policy.is_peek(),
+        });
+    }
+}
+
+/// Whether an entry at the beginning asks the limit of a descriptor of the end. Hits that are given back are never denied.
 fn is_asked_before(shape: &Shape, applied: &[Applied<'_, '_>]) -> bool {
-    let at_start = applied.iter().filter(|other| !other.policy.on_stream_done);
+    let asks = |policy: &Policy| !policy.on_stream_done && (policy.charges() || policy.is_peek());
+    let at_start = applied.iter().filter(|other| asks(other.policy));
     at_start.flat_map(|other| &other.shapes).any(|other| other.keys() == shape.keys())
 }
 

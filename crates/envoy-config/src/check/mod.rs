@@ -1,6 +1,7 @@
 //! Compares rules with a configuration of Envoy: which limit each descriptor reaches, and what leaves requests unlimited.
 
 mod chain;
+mod charges;
 mod collected;
 mod descriptors;
 mod finding;

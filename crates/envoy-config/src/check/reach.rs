@@ -75,6 +75,18 @@ impl Shape {
         self.0.iter().map(|entry| &*entry.key).collect()
     }
 
+    /// Whether a descriptor can have both shapes.
+    pub(super) fn may_be(&self, other: &Self) -> bool {
+        let may_be = |(own, other): (&ShapeEntry, &ShapeEntry)| {
+            own.key == other.key
+                && match (&own.value, &other.value) {
+                    (Sent::Exact(own), Sent::Exact(other)) => own == other,
+                    _ => true,
+                }
+        };
+        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(may_be)
+    }
+
     fn is_constant(&self) -> bool {
         self.0.iter().all(|entry| matches!(entry.value, Sent::Exact(_)))
     }

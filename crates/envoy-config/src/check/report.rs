@@ -48,7 +48,8 @@ pub fn check<'r>(configuration: &Configuration<'_>, rules: &'r RuleSet) -> Check
     }
     runtime::check(configuration, &mut collected.findings);
     unsent::check(&mut collected);
-    let Collected { sent, findings, .. } = collected;
+    let Collected { sent, mut findings, charges, incomplete, .. } = collected;
+    charges.check(&incomplete, &mut findings);
     Checked { sent, findings: findings.into_sorted() }
 }
 
@@ -237,6 +238,7 @@ fn of_network_filter(
         let shape = descriptors::written(part);
         let shapes = Shapes { domain: name, place };
         let reach = collected.add(&shapes, &shape, part.origin(), false);
+        collected.charges.add(name, &shape);
         descriptors::judge(&reach, &shape, part, &shapes, collected);
     }
 }

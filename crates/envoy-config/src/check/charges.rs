@@ -1,0 +1,60 @@
+//! Limits that requests ask, and that nothing charges.
+
+use super::{
+    finding::{Findings, Kind},
+    reach::Shape,
+};
+use std::collections::BTreeSet;
+use tidegate_core::rules::Origin;
+
+/// The descriptors with a limit, by the effect of their hits.
+///
+/// A route may ask a limit that another charges, so that nothing is reported before all of them are known.
+#[derive(Default)]
+pub(super) struct Charges {
+    /// Those whose hits are charged, with their domains.
+    charged: Vec<(String, Shape)>,
+    /// Those of the beginning of requests, whose hits are not charged.
+    uncharged: Vec<Uncharged>,
+}
+
+/// A descriptor whose hits are not charged.
+pub(super) struct Uncharged {
+    pub(super) at: Origin,
+    pub(super) place: String,
+    pub(super) domain: String,
+    pub(super) shape: Shape,
+    /// Whether it has zero hits; else its hits are given back.
+    pub(super) is_peek: bool,
+}
+
+impl Charges {
+    /// Adds a descriptor whose hits are charged.
+    pub(super) fn add(&mut self, domain: &str, shape: &Shape) {
+        let is_known = |(own, other): &(String, Shape)| own == domain && other == shape;
+        if !self.charged.iter().any(is_known) {
+            self.charged.push((domain.to_owned(), shape.clone()));
+        }
+    }
+
+    /// Adds a descriptor of the beginning of requests whose hits are not charged.
+    pub(super) fn add_uncharged(&mut self, uncharged: Uncharged) {
+        self.uncharged.push(uncharged);
+    }
+
+    /// Reports the limits that nothing charges. In a domain with unknown descriptors, one of these may charge them.
+    pub(super) fn check(self, incomplete: &BTreeSet<String>, findings: &mut Findings) {
+        for Uncharged { at, place, domain, shape, is_peek } in self.uncharged {
+            let is_charged = self.charged.iter().any(|(own, other)| *own == domain && other.may_be(&shape));
+            if is_charged || incomplete.contains(&domain) {
+                continue;
+            }
+            let hits = if is_peek { "asked with 0 hits" } else { "asked with hits that are given back" };
+            let message = format!(
+                "the limit of {shape} is {hits}, and nothing charges it, so it denies nothing; remove hits_addend, or add an entry with \
+                 the same actions, apply_on_stream_done: true and the hits of a request"
+            );
+            findings.add_at(Kind::NeverCharged, at, &place, message, None);
+        }
+    }
+}
