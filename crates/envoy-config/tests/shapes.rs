@@ -3,7 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy does not see as such")]
 
 use tidegate_core::rules::{LoadOptions, RuleSet, Source};
-use tidegate_envoy_config::{Files, check::check, configuration::Configuration};
+use tidegate_envoy_config::{
+    Files,
+    check::{Reach, check},
+    configuration::Configuration,
+};
 
 /// The patches of an EnvoyFilter, with a filter of this domain and a virtual host or route with these actions.
 fn mesh(domain: &str, actions: &str) -> String {
@@ -147,4 +151,32 @@ fn patches_that_fit_their_rules_have_no_finding() {
     let rules = limit(&[("PATH", "")]);
     let actions = "[{request_headers: {header_name: \":path\", descriptor_key: PATH}}]";
     assert_eq!(unlimited(&rules, &mesh("edge", actions)), Vec::<String>::new());
+}
+
+/// Whether such a limit applies depends on the other descriptors of each request.
+#[test]
+fn a_rule_whose_limits_all_have_a_condition_does_not_count_as_limited() {
+    let is_limited = |limits: &str, actions: &str| {
+        let text = format!("domain: edge\ndescriptors: [{{key: generic_key, rate_limits: [{limits}]}}]\n");
+        let rules = RuleSet::parse(&[Source::file("rules.yaml", text)], &LoadOptions::default()).unwrap();
+        let files = Files::read(vec![Source::file("envoy.yaml", mesh("edge", actions))]).unwrap();
+        let checked = check(&Configuration::of(&files), &rules);
+        match &checked.sent[0].reach {
+            Reach::Limited(_) => true,
+            Reach::Conditional(reached, why) => {
+                assert_eq!(reached.len(), 1);
+                assert_eq!(why, "the limits of generic_key apply only when size(descriptors) > 1");
+                false
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let conditional = "{unit: minute, requests_per_unit: 2, when: size(descriptors) > 1}";
+    let constant = "[{generic_key: {descriptor_value: all}}]";
+    let of_header = "[{request_headers: {header_name: x-key, descriptor_key: generic_key}}]";
+    for actions in [constant, of_header] {
+        assert!(!is_limited(conditional, actions), "{actions}");
+        let with_another = format!("{conditional}, {{unit: hour, requests_per_unit: 9, name: hourly}}");
+        assert!(is_limited(&with_another, actions), "{actions}");
+    }
 }

@@ -64,7 +64,11 @@ pub(super) fn check(
             check_values(shape, one.entry.part, place, collected);
             let reach = collected.add(&shapes, shape, one.entry.part.origin(), is_at_end);
             judge(&reach, shape, one.entry.part, &shapes, collected);
-            let (Reach::Limited(reached) | Reach::Partly(reached, _)) = &reach else { continue };
+            let (Reach::Limited(reached) | Reach::Conditional(reached, _) | Reach::Partly(reached, _)) =
+                &reach
+            else {
+                continue;
+            };
             add_charge(one, shape, &shapes, collected);
             if !is_at_end {
                 // Zero hits take no ticket.

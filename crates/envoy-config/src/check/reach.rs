@@ -45,6 +45,8 @@ impl fmt::Display for Shape {
 pub enum Reach<'r> {
     /// Every value has a rule; these are the rules.
     Limited(Vec<&'r Rule>),
+    /// Every value has a rule; the limits of some rules all have a condition, which depends on the request.
+    Conditional(Vec<&'r Rule>, String),
     /// Some values have one of these rules, the others have none, for this reason.
     Partly(Vec<&'r Rule>, String),
     /// A rule without a limit, or an unlimited one: as the rules have it.
@@ -123,7 +125,10 @@ impl Shape {
             }
         }
         match missed {
-            None => Reach::Limited(reached),
+            None => match conditions(&reached) {
+                Some(conditions) => Reach::Conditional(reached, conditions),
+                None => Reach::Limited(reached),
+            },
             Some(Explanation { outcome: Outcome::Reached(rule), .. }) if reached.is_empty() => {
                 let is_above =
                     |path: &DeclaredPath<'_>| path.entries.len() > self.0.len() && self.may_begin(path);
@@ -164,6 +169,17 @@ fn limit_of<'r>(explained: &Explanation<'r>) -> Option<&'r Rule> {
         Outcome::Reached(rule) if !rule.limits.is_empty() && !rule.unlimited => Some(rule),
         _ => None,
     }
+}
+
+/// The conditions of the rules without a limit that applies to every request; none if there is no such rule.
+fn conditions(rules: &[&Rule]) -> Option<String> {
+    let of_limits = |rule: &&Rule| {
+        let all: Option<Vec<&str>> =
+            rule.limits.iter().map(|limit| Some(limit.when.as_ref()?.source())).collect();
+        Some(format!("the limits of {} apply only when {}", rule.info.path, all?.join(" or ")))
+    };
+    let all: Vec<String> = rules.iter().filter_map(of_limits).collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 impl ShapeEntry {

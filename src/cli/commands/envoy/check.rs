@@ -3,7 +3,12 @@
 use super::inputs::Inputs;
 use crate::cli::{
     Failure,
-    output::{counted, rule_text::limit_text, table, yaml::Yaml},
+    output::{
+        counted,
+        rule_text::{condition_text, limit_text},
+        table,
+        yaml::Yaml,
+    },
 };
 use clap::Args;
 use serde_json::{Value, json};
@@ -126,15 +131,21 @@ fn some_of(places: &[&str]) -> String {
     shown
 }
 
+/// Each limit with its condition.
+fn limit_texts(rule: &Rule) -> Vec<String> {
+    let text = |limit| condition_text(limit, false).unwrap_or_else(|| limit_text(limit));
+    rule.limits.iter().map(text).collect()
+}
+
 fn rule_text(rule: &Rule) -> String {
-    let limits: Vec<String> = rule.limits.iter().map(limit_text).collect();
-    format!("{} ({})", limits.join(", "), rule.info.path)
+    format!("{} ({})", limit_texts(rule).join(", "), rule.info.path)
 }
 
 fn reach_text(reach: &Reach<'_>) -> String {
     let rules = |rules: &[&Rule]| rules.iter().map(|rule| rule_text(rule)).collect::<Vec<_>>().join("\n");
     match reach {
         Reach::Limited(reached) => rules(reached),
+        Reach::Conditional(reached, _) => format!("cannot tell: {}", rules(reached)),
         Reach::Partly(reached, _) => format!("{}\nother values: none", rules(reached)),
         Reach::Unlimited(rule) if rule.unlimited => format!("unlimited ({})", rule.info.path),
         Reach::Unlimited(rule) => format!("a rule without a limit ({})", rule.info.path),
@@ -155,6 +166,7 @@ fn to_json(checked: &Checked<'_>) -> Value {
 fn sent_to_json(sent: &SentDescriptor<'_>) -> Value {
     let (state, rules, reason) = match &sent.reach {
         Reach::Limited(rules) => ("limited", &rules[..], None),
+        Reach::Conditional(rules, conditions) => ("cannot tell", &rules[..], Some(conditions)),
         Reach::Partly(rules, others) => ("partly", &rules[..], Some(others)),
         Reach::Unlimited(rule) => ("unlimited by rule", std::slice::from_ref(rule), None),
         Reach::EndsEarly(rule) => ("none", std::slice::from_ref(rule), None),
@@ -166,7 +178,7 @@ fn sent_to_json(sent: &SentDescriptor<'_>) -> Value {
         json!({
             "rule": &*rule.info.path,
             "declared_at": rule.declared_at(),
-            "limits": rule.limits.iter().map(limit_text).collect::<Vec<_>>(),
+            "limits": limit_texts(rule),
         })
     };
     json!({
