@@ -64,16 +64,6 @@ impl<'d> Part<'d> {
         self.get(name)?.as_text().parse().ok()
     }
 
-    /// Numerator and denominator of this `FractionalPercent`.
-    pub fn fraction(self) -> (u64, u64) {
-        let whole = match self.text("denominator") {
-            "TEN_THOUSAND" => 10_000,
-            "MILLION" => 1_000_000,
-            _ => 100,
-        };
-        (self.number("numerator").unwrap_or(0), whole)
-    }
-
     /// A duration, if it is set.
     pub fn duration(self, name: &str) -> Option<Duration> {
         parse_duration(self.text(name))

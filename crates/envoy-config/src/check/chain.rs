@@ -2,7 +2,7 @@
 
 use super::finding::{Findings, Kind};
 use crate::{
-    configuration::{FilterKind, Manager, PerRoute, RateLimitFilter, RouteConfig},
+    configuration::{FilterKind, Manager, PerRoute, RateLimitFilter, RouteConfig, Share},
     part::Part,
 };
 
@@ -87,9 +87,9 @@ fn check_upgrades(manager: &Manager<'_>, findings: &mut Findings) {
 fn check_settings(settings: Part<'_>, place: &str, findings: &mut Findings) {
     for name in ["filter_enabled", "filter_enforced"] {
         let Some(percent) = settings.get(name) else { continue };
-        let (numerator, whole) = percent.get("default_value").map_or((0, 100), Part::fraction);
-        if numerator < whole {
-            let message = format!("{name} is {numerator} of {whole}: other requests are not limited");
+        let share = Share::of_default(percent);
+        if !share.is_all() {
+            let message = format!("{name} is {share}: other requests are not limited");
             findings.add(Kind::FilterPartly, percent, place, message);
         }
     }

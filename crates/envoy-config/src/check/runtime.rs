@@ -15,7 +15,8 @@ pub(super) fn check(configuration: &Configuration<'_>, findings: &mut Findings) 
         keys.insert(("denials of the filter of connections", "ratelimit.tcp_filter_enforcing".to_owned()));
     }
     for (what, key) in keys {
-        let Some((part, share)) = configuration.runtime.share_below_all(&key) else { continue };
+        let share = configuration.runtime.share(&key).filter(|(_, share)| !share.is_all());
+        let Some((part, share)) = share else { continue };
         let message = format!(
             "{key} is {share}: other requests pass without the {what}; remove this key, or write 100"
         );

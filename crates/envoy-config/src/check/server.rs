@@ -2,7 +2,7 @@
 
 use super::finding::{Findings, Kind};
 use crate::{
-    configuration::{Cluster, Configuration},
+    configuration::{Cluster, Configuration, FailureMode},
     part::Part,
 };
 use std::time::Duration;
@@ -51,13 +51,10 @@ fn is_of_mesh(name: &str) -> bool {
 
 /// `of_service` is the timeout of the gRPC service, which Envoy's filters do not read.
 fn check_timeout(settings: Part<'_>, of_service: Option<Part<'_>>, findings: &mut Findings, place: &str) {
-    let is_refused = settings.flag("failure_mode_deny");
-    let outcome = match is_refused {
-        true => "then the request is refused (failure_mode_deny)",
-        false => "then the request is admitted without a limit",
-    };
+    let failure = FailureMode::of(settings);
+    let outcome = format!("then {failure}");
     // If the filter fails closed, nothing is unlimited.
-    let kind = |kind| if is_refused { Kind::TimeoutRefuses } else { kind };
+    let kind = |kind| if failure.refused.is_all() { Kind::TimeoutRefuses } else { kind };
     if let Some(ignored) = of_service {
         let own = match settings.has("timeout") {
             true => "only `timeout` of the filter applies; remove this one".to_owned(),

@@ -7,6 +7,7 @@ mod manager;
 mod routes;
 mod runtime;
 mod settings;
+mod share;
 mod typed;
 mod walk;
 
@@ -15,4 +16,6 @@ pub use entry::{Level, RateLimitEntry};
 pub use manager::{FilterKind, HttpFilter, Manager, RateLimitFilter, Routes};
 pub use routes::{PerRoute, PerRouteConfig, Route, RouteConfig, Target, VirtualHost};
 pub use runtime::Runtime;
+pub use settings::FailureMode;
+pub use share::Share;
 pub use walk::{Configuration, NetworkFilter};

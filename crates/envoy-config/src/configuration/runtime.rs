@@ -1,5 +1,6 @@
 //! The runtime of a bootstrap: values of static layers, which replace defaults of settings.
 
+use super::share::Share;
 use crate::part::Part;
 
 /// The values of the static layers. Only a running Envoy has the layers on disk, of the admin port and of RTDS.
@@ -28,13 +29,13 @@ impl<'d> Runtime<'d> {
         }
     }
 
-    /// Place and text of a key's value if it is a share of less than all requests. The last layer applies.
-    pub fn share_below_all(&self, key: &str) -> Option<(Part<'d>, String)> {
+    /// Place and value of a key that has a share of requests. The last layer applies.
+    pub fn share(&self, key: &str) -> Option<(Part<'d>, Share)> {
         let (_, value) = self.0.iter().rev().find(|(own, _)| own == key)?;
-        let (numerator, whole) = match value.has("numerator") {
-            true => value.fraction(),
-            false => (value.as_text().parse::<u64>().ok()?, 100),
+        let share = match value.has("numerator") {
+            true => Share::of(*value),
+            false => Share::percents(value.as_text().parse().ok()?),
         };
-        (numerator < whole).then(|| (*value, format!("{numerator} of {whole}")))
+        Some((*value, share))
     }
 }

@@ -3,6 +3,7 @@
 use super::request::Routed;
 use crate::{
     actions::{HeaderMatch, QueryMatch, TextMatch},
+    configuration::Share,
     node::{Node, Problems},
     part::Part,
     schema::{HEADER_MATCHER, Message, QUERY_PARAMETER_MATCHER, REGEX_MATCHER},
@@ -94,10 +95,9 @@ fn checked(part: Part<'_>, message: &Message, matches: impl Fn(&Node, &Problems)
 }
 
 fn fraction(part: Part<'_>) -> Match {
-    let (numerator, whole) = part.get("default_value").map_or((0, 100), Part::fraction);
-    match numerator {
-        0 => Match::No,
-        some if some >= whole => Match::Yes,
-        some => Match::Unknown(format!("chance: {some} of {whole} requests, at {}", part.origin())),
+    let share = Share::of_default(part);
+    match share.is_all() || share.is_none() {
+        true => share.is_all().into(),
+        false => Match::Unknown(format!("chance: {share} requests, at {}", part.origin())),
     }
 }

@@ -1,14 +1,20 @@
 //! The responses that a filter makes.
 
-use crate::{configuration::RateLimitFilter, node::Problems, schema::RATE_LIMIT_FILTER};
+use crate::{
+    configuration::{FailureMode, RateLimitFilter},
+    node::Problems,
+    schema::RATE_LIMIT_FILTER,
+};
 
 /// The responses of a filter, by its settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Responses {
     /// The status of a denied request.
     pub denied: u32,
-    /// The status of a request that could not be decided; none if it is admitted.
-    pub failed: Option<u32>,
+    /// The treatment of requests that could not be decided.
+    pub failure: FailureMode,
+    /// The status of those that are refused.
+    pub failed: u32,
     /// Whether responses have `x-ratelimit-limit`, `-remaining` and `-reset`.
     pub x_ratelimit: bool,
     /// Whether denials have `retry-after`.
@@ -25,9 +31,44 @@ impl Responses {
         };
         Self {
             denied: status("rate_limited_status", 429, 400),
-            failed: node.bool("failure_mode_deny").then(|| status("status_on_error", 500, 1)),
+            failure: FailureMode::of(filter.settings),
+            failed: status("status_on_error", 500, 1),
             x_ratelimit: node.number_of("enable_x_ratelimit_headers") == 1,
             retry_after: node.bool("enable_retry_after_header"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{files::Files, part::Part};
+    use tidegate_core::rules::Source;
+
+    /// As in Envoy, where it also replaces the flag.
+    #[test]
+    fn the_percentage_of_refusals_overrides_the_flag() {
+        let of = |text: &str| {
+            let files = Files::read(vec![Source::file("f", text)]).unwrap();
+            let (source, root) = files.documents().next().unwrap();
+            let settings = Part::new(&source.id, root);
+            let filter = RateLimitFilter { settings, entries: Vec::new(), is_module: false };
+            Responses::of(&filter).failure.to_string()
+        };
+        let percent = |numerator: u32| {
+            format!(
+                "failure_mode_deny_percent: {{default_value: {{numerator: {numerator}}}, runtime_key: a.b}}"
+            )
+        };
+        let admitted = "the request is admitted without a limit";
+        assert_eq!(of("domain: d"), admitted);
+        assert_eq!(of("failure_mode_deny: true"), "the request is refused (failure_mode_deny)");
+        assert_eq!(
+            of(&format!("{{failure_mode_deny: true, {}}}", percent(0))),
+            format!("{admitted} (failure_mode_deny_percent)")
+        );
+        assert_eq!(of(&percent(100)), "the request is refused (failure_mode_deny_percent)");
+        let some = "30 of 100 requests are refused, and the others admitted without a limit (failure_mode_deny_percent)";
+        assert_eq!(of(&percent(30)), some);
     }
 }

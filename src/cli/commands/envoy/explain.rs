@@ -14,7 +14,7 @@ use tidegate_core::{
     rules::{Applied, RuleSet},
 };
 use tidegate_envoy_config::{
-    configuration::{Configuration, Level},
+    configuration::{Configuration, FailureMode, Level},
     explain::{Explained, ExplainedEntry, ExplainedFilter, HttpRequest, Made, Responses, explain},
 };
 
@@ -192,15 +192,26 @@ fn response_lines(responses: &Responses, call: &Call<'_>, target: &str) -> Vec<S
     }
     let x = if responses.x_ratelimit { ", with x-ratelimit-limit, -remaining and -reset" } else { "" };
     let retry = if responses.retry_after { ", retry-after" } else { "" };
-    let failed = match responses.failed {
-        None => "admitted without a limit (failure_mode_deny is false)".to_owned(),
-        Some(status) => status.to_string(),
-    };
+    let failed = failed_text(responses);
     vec![
         format!("response    within the limits: {target}{x}"),
         format!("            over a limit: {} with x-envoy-ratelimited{retry}{x}", responses.denied),
         format!("            without a decision in time: {failed}"),
     ]
+}
+
+/// The response to a request that could not be decided.
+fn failed_text(responses: &Responses) -> String {
+    let FailureMode { refused, has_percent } = responses.failure;
+    let reason = match has_percent {
+        true => format!("failure_mode_deny_percent is {refused}"),
+        false => "failure_mode_deny is false".to_owned(),
+    };
+    match (refused.is_all(), refused.is_none()) {
+        (true, _) => responses.failed.to_string(),
+        (_, true) => format!("admitted without a limit ({reason})"),
+        _ => format!("{}, or admitted without a limit ({reason})", responses.failed),
+    }
 }
 
 fn to_json(explained: &Explained<'_>, calls: &[Call<'_>]) -> Value {
@@ -251,6 +262,7 @@ fn filter_to_json(filter: &ExplainedFilter<'_>, call: &Call<'_>) -> Value {
         "left_out": left_out.collect::<Vec<_>>(),
         "descriptors": descriptors.collect::<Vec<_>>(),
         "over_limit_status": filter.responses.denied,
-        "undecided_status": filter.responses.failed,
+        "undecided_status": Some(filter.responses.failed).filter(|_| filter.responses.failure.refused.is_all()),
+        "undecided_refused": filter.responses.failure.refused.to_string(),
     })
 }
