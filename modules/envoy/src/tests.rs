@@ -305,6 +305,10 @@ fn hits_are_those_of_the_entry_else_of_the_filter_state() {
         admitted(&filter("hits-3", json!({}), entry(json!({"format": "%REQ(none)%"}))), None, &host),
         10
     );
+    // A client that repeats the header makes a descriptor, with the first value, as in Envoy.
+    let repeated = host.clone().with("x-cost", "many");
+    let by_header = entry(json!({"format": "%REQ(none?x-cost)%"}));
+    assert_eq!(admitted(&filter("hits-6", json!({}), by_header), None, &repeated), 1);
     let metadata = json!({"format": "%DYNAMIC_METADATA(ns:cost)%"});
     host.numbers.insert("Dynamic/ns/cost".to_owned(), 2.9);
     assert_eq!(admitted(&filter("hits-4", json!({}), entry(metadata)), None, &host), 1, "floored");

@@ -73,7 +73,7 @@ impl HeaderMatch {
             true => (0..count.max(1)).any(|index| {
                 self.kind.matches(stream.header(Headers::Request, &self.name, index).0.unwrap_or_default())
             }),
-            false => self.kind.matches(&all_values(stream, Headers::Request, &self.name).unwrap_or_default()),
+            false => self.kind.matches(&all_values(stream, &self.name).unwrap_or_default()),
         };
         is_match != self.invert
     }
@@ -89,9 +89,9 @@ impl Kind {
     }
 }
 
-/// All values of a header, separated by commas.
-pub(super) fn all_values<'h>(stream: &'h dyn Stream, of: Headers, name: &str) -> Option<Cow<'h, [u8]>> {
-    let (first, count) = stream.header(of, name, 0);
+/// All values of a header of the request, separated by commas.
+fn all_values<'h>(stream: &'h dyn Stream, name: &str) -> Option<Cow<'h, [u8]>> {
+    let (first, count) = stream.header(Headers::Request, name, 0);
     let first = first?;
     if count < 2 {
         return Some(Cow::Borrowed(first));
@@ -99,7 +99,7 @@ pub(super) fn all_values<'h>(stream: &'h dyn Stream, of: Headers, name: &str) ->
     let mut all = first.to_owned();
     for index in 1..count {
         all.push(b',');
-        all.extend_from_slice(stream.header(of, name, index).0.unwrap_or_default());
+        all.extend_from_slice(stream.header(Headers::Request, name, index).0.unwrap_or_default());
     }
     Some(Cow::Owned(all))
 }

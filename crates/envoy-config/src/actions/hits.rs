@@ -1,6 +1,5 @@
 //! `hits_addend.format`: the formats that can be evaluated without Envoy.
 
-use super::header_match::all_values;
 use crate::stream::{Headers, MetadataSource, Stream};
 
 /// The most hits that a format may give.
@@ -79,10 +78,10 @@ impl Format {
                 }
             }
             Self::Header { of, name, other, length } => {
-                let values = all_values(stream, *of, name);
-                let values = values.or_else(|| all_values(stream, *of, other.as_deref()?))?;
-                let end = length.unwrap_or(usize::MAX).min(values.len());
-                number(&values[..end])
+                // The first value, as Envoy reads it, however many the client sends.
+                let value = stream.header(*of, name, 0).0;
+                let value = value.or_else(|| stream.header(*of, other.as_deref()?, 0).0)?;
+                number(&value[..length.unwrap_or(usize::MAX).min(value.len())])
             }
         }?;
         // Floored, as Envoy does.

@@ -390,6 +390,9 @@ impl Generator<'_> {
         add("x-meta-number", &["1", "2.7", "0", "-1", "x"]);
         add("x-cost", &["3", "1.5", "abc", "-1", "2000000000", "0", " 2 ", "1e1", "inf", ""]);
         add("x-upstream-limit", &["1"]);
+        if self.rng.once_in(6) {
+            request.headers.push(("x-cost".to_owned(), b"2".to_vec()));
+        }
         if self.rng.once_in(8) {
             let grpc = self.one(&[
                 "application/grpc",
