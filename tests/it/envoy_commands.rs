@@ -155,6 +155,57 @@ fn a_request_is_explained_from_its_route_to_the_response() {
     );
 }
 
+/// Exit code 0 says that a limit can deny such a request.
+#[test]
+fn a_request_that_a_filter_does_not_limit_is_not_explained_as_limited() {
+    let config = include_str!("../../deploy/envoy/quickstart.yaml");
+    let actions = "actions: [{ request_headers: { header_name: x-api-key, descriptor_key: api_key } }]";
+    let with = |settings: &str, hits: &str| {
+        let own = config.replace("timeout: 0.25s ", &format!("timeout: 0.25s\n{:22}{settings} ", ""));
+        own.replace(actions, &format!("{{ {actions}{hits} }}"))
+    };
+    let request = "GET http://127.0.0.1/";
+    let args = ["explain", "--rules", "examples/demo.yaml", "-", "--request", request, "-H", "x-api-key: a"];
+    let cost = ", hits_addend: { format: '%REQ(x-cost)%' }";
+    let of_percent =
+        |name: &str, numerator: u32| format!("{name}: {{ default_value: {{ numerator: {numerator} }} }}");
+    for (settings, hits, code, expected) in [
+        ("", "", 0, "over a limit: 429"),
+        ("", ", hits_addend: { number: 0 }", 0, "api_key=a, 0 hits: asks the limit and charges nothing"),
+        ("", ", hits_addend: { is_negative_hits: true, number: 2 }", 1, "api_key=a, gives 2 hits back"),
+        ("", cost, 1, "no descriptor, since the request has no number from 0 to 1000000000 in %REQ(x-cost)%"),
+        (&*of_percent("filter_enabled", 0), "", 1, "the filter is enabled for 0 of 100 requests"),
+        (&*of_percent("filter_enforced", 0), "", 1, "denials are enforced for 0 of 100 requests"),
+        (&*of_percent("failure_mode_deny_percent", 100), "", 0, "without a decision in time: 500"),
+        (
+            &*of_percent("failure_mode_deny_percent", 30),
+            "",
+            0,
+            "without a decision in time: 500, or admitted without a limit (failure_mode_deny_percent is 30 of 100)",
+        ),
+    ] {
+        let output = run(&args, &with(settings, hits));
+        let shown = text(&output.stdout);
+        assert!(shown.contains(expected), "{expected:?} is not in\n{shown}{}", text(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{shown}");
+    }
+}
+
+/// The condition of a limit is in the table, which does not show the descriptor as limited.
+#[test]
+fn a_limit_with_a_condition_is_shown_as_unknown() {
+    let config = include_str!("../../deploy/envoy/quickstart.yaml");
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("rules.yaml");
+    let text_of_rules = "domain: demo\ndescriptors:\n  - key: api_key\n    rate_limit: { unit: minute, requests_per_unit: 2, when: size(descriptors) > 1 }\n";
+    std::fs::write(&rules, text_of_rules).unwrap();
+    let shown = text(&run(&["check", "--rules", rules.to_str().unwrap(), "-"], config).stdout);
+    assert!(shown.contains("cannot tell: 2 per minute when size(descriptors) > 1 (api_key)"), "{shown}");
+    let json = text(&run(&["check", "--json", "--rules", rules.to_str().unwrap(), "-"], config).stdout);
+    let checked: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(checked["descriptors"][0]["state"], "cannot tell");
+}
+
 /// Each command has two examples, and each example runs.
 #[test]
 fn the_examples_of_help_are_commands_that_exist() {

@@ -57,17 +57,6 @@ impl Policy {
         self.hits == HitsAddend::Number(0)
     }
 
-    /// Its hits as people write them, if they are not those of the request.
-    pub(crate) fn hits_text(&self) -> Option<String> {
-        let sign = if self.is_negative { "-" } else { "" };
-        match &self.hits {
-            HitsAddend::Unset if self.is_negative => Some("-1".to_owned()),
-            HitsAddend::Unset => None,
-            HitsAddend::Number(number) => Some(format!("{sign}{number}")),
-            HitsAddend::Format(format) => Some(format!("{sign}{}", format.text())),
-        }
-    }
-
     /// Reads an entry of a route or a virtual host, whose hits Envoy ignores.
     pub(crate) fn of_route(node: &Node, envoy: &Envoy, problems: &Problems) -> Self {
         let actions: Vec<Action> =

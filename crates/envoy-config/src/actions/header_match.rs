@@ -10,7 +10,7 @@ use std::borrow::Cow;
 /// A match of a header of the request.
 #[derive(Debug, PartialEq)]
 pub(crate) struct HeaderMatch {
-    name: String,
+    pub(super) name: String,
     kind: Kind,
     invert: bool,
     missing_is_empty: bool,

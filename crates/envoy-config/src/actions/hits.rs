@@ -54,6 +54,11 @@ impl Format {
         }
     }
 
+    /// Whether a request alone determines it.
+    pub(crate) fn is_of_request(&self) -> bool {
+        matches!(self, Self::Header { of: Headers::Request, .. })
+    }
+
     /// The text as people write it.
     pub(crate) fn text(&self) -> String {
         match self {

@@ -123,6 +123,9 @@ pub const METADATA_NAMESPACE: &str = "envoy.filters.http.ratelimit";
 /// The metadata key of tickets in a server's responses, below the namespace of the filter.
 const TICKET_KEY: &str = "slot";
 
+/// Headers of requests that Envoy sets, by facts that a request does not show.
+const OF_ENVOY: [&str; 3] = ["x-envoy-external-address", "x-envoy-internal", "x-request-id"];
+
 impl<'s> Source<'s> {
     /// The source of a request, or of its end.
     pub fn new(stream: &'s dyn Stream) -> Self {
@@ -232,13 +235,18 @@ impl Action {
         PossibleEntry { key: self.key.clone(), value, may_be_left_out: self.skip_if_absent }
     }
 
-    /// Whether its entry is unknown without Envoy: other filters write dynamic metadata, and the cluster may be chosen later.
+    /// Whether its entry is unknown without Envoy: other filters write dynamic metadata, the cluster may be chosen later, and Envoy itself
+    /// sets some headers.
     pub(crate) fn is_unknown(&self, has_cluster: bool, namespace: &str) -> bool {
         match &self.reads {
             Reads::Metadata(metadata) => {
                 metadata.source != MetadataSource::Route && !metadata.is_ticket(namespace)
             }
             Reads::Cluster => !has_cluster,
+            Reads::Header(name) => OF_ENVOY.contains(&&**name),
+            Reads::Match(_, Matcher::Headers(_, matchers)) => {
+                matchers.iter().any(|matcher| OF_ENVOY.contains(&&*matcher.name))
+            }
             _ => false,
         }
     }

@@ -49,9 +49,12 @@ impl Charges {
             if is_charged || incomplete.contains(&domain) {
                 continue;
             }
-            let hits = if is_peek { "asked with 0 hits" } else { "asked with hits that are given back" };
+            let what = match is_peek {
+                true => format!("the limit of {shape} is asked with 0 hits"),
+                false => format!("hits are given back to the limit of {shape}"),
+            };
             let message = format!(
-                "the limit of {shape} is {hits}, and nothing charges it, so it denies nothing; remove hits_addend, or add an entry with \
+                "{what}, and nothing charges it, so it denies nothing; remove hits_addend, or add an entry with \
                  the same actions, apply_on_stream_done: true and the hits of a request"
             );
             findings.add_at(Kind::NeverCharged, at, &place, message, None);

@@ -1,6 +1,6 @@
 //! Settings of a `ratelimit` filter, with Envoy's defaults.
 
-use super::{manager::RateLimitFilter, share::Share};
+use super::{manager::RateLimitFilter, runtime::Runtime, share::Share};
 use crate::{actions::METADATA_NAMESPACE, part::Part};
 use std::fmt;
 
@@ -11,6 +11,24 @@ impl<'d> RateLimitFilter<'d> {
             "" => METADATA_NAMESPACE,
             own => own,
         }
+    }
+
+    /// The share of requests that it limits.
+    pub(crate) fn enabled(&self, runtime: &Runtime<'_>) -> Share {
+        self.share(runtime, "filter_enabled", "ratelimit.http_filter_enabled")
+    }
+
+    /// The share of denials that it enforces.
+    pub(crate) fn enforced(&self, runtime: &Runtime<'_>) -> Share {
+        self.share(runtime, "filter_enforced", "ratelimit.http_filter_enforcing")
+    }
+
+    /// A setting that runtime may replace, under the key of the setting or the default key.
+    fn share(&self, runtime: &Runtime<'_>, setting: &str, default_key: &str) -> Share {
+        let percent = self.settings.get(setting);
+        let key = percent.map_or(default_key, |percent| percent.text("runtime_key"));
+        let of_runtime = runtime.share(key).map(|(_, share)| share);
+        of_runtime.unwrap_or_else(|| percent.map_or(Share::ALL, Share::of_default))
     }
 }
 

@@ -28,6 +28,25 @@ fn forwarded(request: &HttpRequest, skipped: usize) -> Option<IpAddr> {
     all.join(",").rsplit(',').nth(skipped)?.trim().parse().ok()
 }
 
+/// The address that Envoy writes of itself.
+const OF_ENVOY: &str = "<address of Envoy>";
+
+/// The request as filters get it: repeated values of `x-forwarded-for` are one, to which Envoy appends the address that connects if it
+/// determines the client by it. For a loopback address, Envoy appends its own.
+pub(super) fn forwarded_on(manager: Part<'_>, request: &HttpRequest) -> HttpRequest {
+    const NAME: &str = "x-forwarded-for";
+    let mut seen = request.clone();
+    let mut all: Vec<String> = request.values(NAME).map(str::to_owned).collect();
+    if manager.flag("use_remote_address") && !manager.flag("skip_xff_append") {
+        all.push(if request.from.is_loopback() { OF_ENVOY.to_owned() } else { request.from.to_string() });
+    }
+    seen.headers.retain(|(name, _)| name != NAME);
+    if !all.is_empty() {
+        seen.headers.push((NAME.to_owned(), all.join(",")));
+    }
+    seen
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,5 +68,29 @@ mod tests {
         assert_eq!(of("{use_remote_address: true, xff_num_trusted_hops: 9}"), "192.0.2.1");
         assert_eq!(of("use_remote_address: false"), "10.0.0.3");
         assert_eq!(of("xff_num_trusted_hops: 2"), "10.0.0.1");
+    }
+
+    /// An action that reads the header of a request without one makes a descriptor then.
+    #[test]
+    fn the_address_that_connects_is_appended_before_filters_read_the_header() {
+        let of = |text: &str, from: &str, values: &[&str]| {
+            let mut request: HttpRequest = "GET http://a/".parse().unwrap();
+            request.from = from.parse().unwrap();
+            let headers = values.iter().map(|value| ("x-forwarded-for".to_owned(), (*value).to_owned()));
+            request.headers.extend(headers);
+            let files = Files::read(vec![Source::file("f", text)]).unwrap();
+            let (source, root) = files.documents().next().unwrap();
+            let seen = forwarded_on(Part::new(&source.id, root), &request);
+            seen.values("x-forwarded-for").map(str::to_owned).collect::<Vec<_>>()
+        };
+        let edge = "use_remote_address: true";
+        assert_eq!(of(edge, "192.0.2.1", &[]), ["192.0.2.1"]);
+        assert_eq!(of(edge, "2001:db8::1", &["10.0.0.1, 10.0.0.2"]), ["10.0.0.1, 10.0.0.2,2001:db8::1"]);
+        assert_eq!(of(edge, "127.0.0.1", &["10.0.0.1"]), ["10.0.0.1,<address of Envoy>"]);
+        let skipped = "{use_remote_address: true, skip_xff_append: true}";
+        for without in [skipped, "use_remote_address: false"] {
+            assert_eq!(of(without, "192.0.2.1", &[]), [""; 0]);
+            assert_eq!(of(without, "192.0.2.1", &["10.0.0.1", "10.0.0.2"]), ["10.0.0.1,10.0.0.2"]);
+        }
     }
 }

@@ -1,22 +1,17 @@
 //! The path of a request through a connection manager, to the descriptors of its rate limit filters.
 
 use super::{
-    address, hosts,
+    address,
+    filter::{ExplainedFilter, of_filter},
+    hosts,
     matching::{Match, matches},
     request::{HttpRequest, Routed},
-    response::Responses,
 };
 use crate::{
-    actions::Source,
-    configuration::{Configuration, FilterKind, Level, Manager, Route, RouteConfig, Target, VirtualHost},
-    draft::entries,
-    policy::Policy,
-    selection::{LeftOut, OfRoute},
+    configuration::{Configuration, FilterKind, Manager, Route, RouteConfig, Target, VirtualHost},
+    selection::OfRoute,
 };
-use tidegate_core::{
-    limit::{RequestLimits, client_text},
-    rules::Origin,
-};
+use tidegate_core::rules::Origin;
 
 /// The effects of a connection manager on a request.
 #[derive(Debug)]
@@ -36,50 +31,6 @@ pub struct Explained<'d> {
     /// Its rate limit filters, in order.
     pub filters: Vec<ExplainedFilter<'d>>,
 }
-
-/// The effects of a rate limit filter on a request.
-#[derive(Debug)]
-pub struct ExplainedFilter<'d> {
-    /// Its name.
-    pub name: &'d str,
-    /// The domain of its calls.
-    pub domain: &'d str,
-    /// The entries that apply.
-    pub applied: Vec<ExplainedEntry>,
-    /// The entries that do not apply, and why.
-    pub left_out: Vec<(Origin, Level, LeftOut)>,
-    /// Its responses.
-    pub responses: Responses,
-}
-
-/// An entry that applies.
-#[derive(Debug)]
-pub struct ExplainedEntry {
-    /// Its place.
-    pub at: Origin,
-    /// The level at which the entry is.
-    pub level: Level,
-    /// Whether it is applied when the response is sent.
-    pub is_at_end: bool,
-    /// Its hits, unless they are one.
-    pub hits: Option<String>,
-    /// Its descriptor.
-    pub made: Made,
-}
-
-/// The descriptor of an entry.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Made {
-    /// With these entries.
-    Descriptor(Vec<(String, String)>),
-    /// None, since an action adds nothing: the action's number and name.
-    Nothing(String),
-    /// Depends on something that only Envoy can evaluate.
-    Unknown(String),
-}
-
-/// The ticket of a request, as texts have it.
-const TICKET: &str = "<ticket>";
 
 /// Explains a request at each connection manager that may have a virtual host for it and limits requests; all of them if none does.
 pub fn explain<'d>(
@@ -105,6 +56,7 @@ fn of_manager<'d>(
         request.from
     });
     unknown.extend(before_routing(manager, request));
+    let request = &address::forwarded_on(manager.part, request);
     let mut explained = Explained {
         listener: manager.name.clone(),
         host: None,
@@ -152,34 +104,8 @@ fn of_manager<'d>(
             ));
         }
         let cluster = variants.first().copied().flatten();
-        let selection =
-            OfRoute { filter, settings, config, host, route, cluster }.select(&configuration.envoy);
-        let applied = selection.applied.iter().map(|entry| ExplainedEntry {
-            at: entry.part.origin(),
-            level: entry.level,
-            is_at_end: entry.is_at_end(),
-            hits: entry.policy.as_ref().ok().and_then(Policy::hits_text),
-            made: match &entry.policy {
-                Ok(policy) => made(policy, &routed, settings.metadata_namespace()),
-                Err(problems) => Made::Unknown(
-                    problems.iter().map(|(_, problem)| &**problem).collect::<Vec<_>>().join("; "),
-                ),
-            },
-        });
-        if selection.is_unknown() {
-            explained.unknown.push(format!("what the route configures for {} is not read here", filter.name));
-        }
-        explained.filters.push(ExplainedFilter {
-            name: filter.name,
-            domain: selection.domain,
-            applied: applied.collect(),
-            left_out: selection
-                .left_out
-                .iter()
-                .map(|(entry, why)| (entry.part.origin(), entry.level, *why))
-                .collect(),
-            responses: Responses::of(settings),
-        });
+        let of_route = OfRoute { filter, settings, config, host, route, cluster };
+        explained.filters.push(of_filter(&of_route, configuration, &routed, &mut explained.unknown));
     }
     explained
 }
@@ -284,22 +210,5 @@ fn target_text(target: &Target<'_>) -> String {
         Target::Computed => "a cluster that the request chooses".to_owned(),
         Target::Answered(by) => format!("Envoy responds itself ({by})"),
         Target::Unknown => "not in the files".to_owned(),
-    }
-}
-
-/// The descriptor of an entry of a filter with metadata in this namespace.
-fn made(policy: &Policy, routed: &Routed<'_>, namespace: &str) -> Made {
-    let has_cluster = routed.cluster.is_some();
-    if let Some(action) = policy.actions.iter().find(|action| action.is_unknown(has_cluster, namespace)) {
-        return Made::Unknown(format!("{} is known to Envoy only", action.possible(namespace).what()));
-    }
-    let ticket = Some(TICKET).filter(|_| policy.on_stream_done);
-    let source = Source::new(routed).with_ticket(ticket, namespace);
-    let text = |value: &[u8]| client_text(value, RequestLimits::default().text_bytes_max).into_owned();
-    match entries(policy, &source) {
-        Ok(entries) => {
-            Made::Descriptor(entries.iter().map(|(key, value)| ((*key).to_owned(), text(value))).collect())
-        }
-        Err(action) => Made::Nothing(action.possible(namespace).what()),
     }
 }

@@ -2,11 +2,13 @@
 
 mod address;
 mod entries;
+mod filter;
 mod hosts;
 mod matching;
 mod request;
 mod response;
 
-pub use entries::{Explained, ExplainedEntry, ExplainedFilter, Made, explain};
+pub use entries::{Explained, explain};
+pub use filter::{EntryHits, ExplainedEntry, ExplainedFilter, Made};
 pub use request::{HttpRequest, RequestError};
 pub use response::Responses;

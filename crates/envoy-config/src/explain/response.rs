@@ -1,7 +1,7 @@
 //! The responses that a filter makes.
 
 use crate::{
-    configuration::{FailureMode, RateLimitFilter},
+    configuration::{FailureMode, RateLimitFilter, Runtime, Share},
     node::Problems,
     schema::RATE_LIMIT_FILTER,
 };
@@ -15,6 +15,8 @@ pub struct Responses {
     pub failure: FailureMode,
     /// The status of those that are refused.
     pub failed: u32,
+    /// The share of denials that is enforced; other requests are admitted above a limit.
+    pub enforced: Share,
     /// Whether responses have `x-ratelimit-limit`, `-remaining` and `-reset`.
     pub x_ratelimit: bool,
     /// Whether denials have `retry-after`.
@@ -23,7 +25,7 @@ pub struct Responses {
 
 impl Responses {
     /// The responses of a filter. A status that is no error counts as not configured, as in Envoy.
-    pub fn of(filter: &RateLimitFilter<'_>) -> Self {
+    pub fn of(filter: &RateLimitFilter<'_>, runtime: &Runtime<'_>) -> Self {
         let node = filter.settings.node(&RATE_LIMIT_FILTER, &Problems::default()).unwrap_or_default();
         let code = |name: &str| node.node(name).map_or(0, |node| node.number_of("code"));
         let status = |name: &str, default: u32, least: u32| {
@@ -32,6 +34,7 @@ impl Responses {
         Self {
             denied: status("rate_limited_status", 429, 400),
             failure: FailureMode::of(filter.settings),
+            enforced: filter.enforced(runtime),
             failed: status("status_on_error", 500, 1),
             x_ratelimit: node.number_of("enable_x_ratelimit_headers") == 1,
             retry_after: node.bool("enable_retry_after_header"),
@@ -53,7 +56,7 @@ mod tests {
             let (source, root) = files.documents().next().unwrap();
             let settings = Part::new(&source.id, root);
             let filter = RateLimitFilter { settings, entries: Vec::new(), is_module: false };
-            Responses::of(&filter).failure.to_string()
+            Responses::of(&filter, &Runtime::default()).failure.to_string()
         };
         let percent = |numerator: u32| {
             format!(

@@ -179,6 +179,8 @@ impl Routes<'_> {
         if random.rng.once_in(4) {
             settings["rate_limits"] = json!([self.entry(false)]);
         }
+        let share = |numerator: u32| json!({"default_value": {"numerator": numerator}});
+        self.generator.maybe(&mut settings, "filter_enabled", &[share(0), share(100), share(100)]);
         let mut config = typed("envoy.extensions.filters.http.ratelimit.v3.RateLimit", settings);
         if self.generator.rng.once_in(4) {
             config = in_typed_struct("xds.type.v3.TypedStruct", config);
@@ -322,6 +324,14 @@ impl Routes<'_> {
         }
         if random.rng.once_in(6) {
             entry["hits_addend"] = json!({"number": 3});
+        }
+        if !is_of_route && random.rng.once_in(3) {
+            let hits = [
+                json!({"format": "%REQ(x-a)%"}),
+                json!({"format": "%REQ(x-none?x-b)%"}),
+                json!({"number": 0}),
+            ];
+            entry["hits_addend"] = random.one(&hits);
         }
         if random.rng.once_in(8) {
             entry["apply_on_stream_done"] = true.into();

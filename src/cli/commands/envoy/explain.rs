@@ -15,7 +15,7 @@ use tidegate_core::{
 };
 use tidegate_envoy_config::{
     configuration::{Configuration, FailureMode, Level},
-    explain::{Explained, ExplainedEntry, ExplainedFilter, HttpRequest, Made, Responses, explain},
+    explain::{EntryHits, Explained, ExplainedEntry, ExplainedFilter, HttpRequest, Made, Responses, explain},
 };
 
 /// Shows what an Envoy configuration and rules do with one request: its route, its descriptors, their limits, and the response.
@@ -59,6 +59,8 @@ struct Call<'r> {
     descriptors: Vec<DescriptorText>,
     /// None if the rules do not have the domain.
     applied: Option<Vec<Applied<'r>>>,
+    /// Whether a limit can deny the request.
+    is_limited: bool,
 }
 
 impl Explain {
@@ -94,8 +96,7 @@ impl Explain {
 }
 
 fn is_limited(calls: &[Vec<Call<'_>>]) -> bool {
-    let applied = calls.iter().flatten().filter_map(|call| call.applied.as_ref());
-    applied.flatten().any(Applied::is_limited)
+    calls.iter().flatten().any(|call| call.is_limited)
 }
 
 /// The calls of the filters of a listener at the beginning of the request.
@@ -105,18 +106,26 @@ fn calls<'r>(explained: &Explained<'_>, rules: &'r RuleSet) -> Vec<Call<'r>> {
 
 fn call<'r>(filter: &ExplainedFilter<'_>, rules: &'r RuleSet) -> Call<'r> {
     let at_start = filter.applied.iter().filter(|entry| !entry.is_at_end);
-    let descriptors: Vec<DescriptorText> = at_start
-        .filter_map(|entry| match &entry.made {
-            Made::Descriptor(entries) => Some(DescriptorText(entries.clone())),
-            Made::Nothing(_) | Made::Unknown(_) => None,
+    let (descriptors, hits): (Vec<DescriptorText>, Vec<Hits>) = at_start
+        .filter_map(|entry| match (&entry.made, &entry.hits) {
+            (Made::Descriptor(entries), Some(EntryHits::Known(hits))) => {
+                Some((DescriptorText(entries.clone()), *hits))
+            }
+            _ => None,
         })
-        .collect();
-    let of_text = |text| Descriptor { entries: entries(text).into(), limit: None, hits: Hits::ONE };
+        .unzip();
     let applied = rules.domain(filter.domain).map(|domain| {
-        let all: Vec<_> = descriptors.iter().map(of_text).collect();
+        let of_text =
+            |(text, hits): (_, &Hits)| Descriptor { entries: entries(text).into(), limit: None, hits: *hits };
+        let all: Vec<_> = descriptors.iter().zip(&hits).map(of_text).collect();
         domain.explain_request(&all)
     });
-    Call { descriptors, applied }
+    // Hits that are given back are never denied.
+    let can_deny =
+        |(applied, hits): (&Applied<'_>, &Hits)| applied.is_limited() && !matches!(hits, Hits::GiveBack(_));
+    let is_limited = !filter.responses.enforced.is_none()
+        && applied.as_ref().is_some_and(|all| all.iter().zip(&hits).any(can_deny));
+    Call { descriptors, applied, is_limited }
 }
 
 fn show_listener(explained: &Explained<'_>, calls: &[Call<'_>]) {
@@ -179,16 +188,34 @@ fn made_text(entry: &ExplainedEntry) -> String {
         }
         Made::Unknown(why) => format!("cannot tell: {why}"),
     };
-    let hits = entry.hits.as_ref().map_or_else(String::new, |hits| format!(", {hits} hits"));
+    let hits = match &entry.hits {
+        Some(EntryHits::Known(Hits::Peek)) => ", 0 hits: asks the limit and charges nothing".to_owned(),
+        Some(EntryHits::Known(Hits::GiveBack(hits))) => format!(", gives {hits} hits back"),
+        hits => hits.as_ref().and_then(number_text).map_or_else(String::new, |hits| format!(", {hits} hits")),
+    };
     let at_end = if entry.is_at_end { ", at the end of the request" } else { "" };
     format!("{made}{hits}{at_end}")
 }
 
+/// The hits, unless they are one.
+fn number_text(hits: &EntryHits) -> Option<String> {
+    match hits {
+        EntryHits::Known(Hits::ONE) => None,
+        EntryHits::Known(Hits::Take(hits)) => Some(hits.to_string()),
+        EntryHits::Known(Hits::Peek) => Some("0".to_owned()),
+        EntryHits::Known(Hits::GiveBack(hits)) => Some(format!("-{hits}")),
+        EntryHits::Format(format) => Some(format.clone()),
+    }
+}
+
 /// Lines about the response to the request.
 fn response_lines(responses: &Responses, call: &Call<'_>, target: &str) -> Vec<String> {
-    let is_limited = call.applied.as_ref().is_some_and(|all| all.iter().any(Applied::is_limited));
-    if !is_limited {
-        return vec![format!("response    always: {target}")];
+    if !call.is_limited {
+        let unenforced = Some(responses.enforced).filter(|enforced| enforced.is_none());
+        let why = unenforced.map_or_else(String::new, |enforced| {
+            format!(" (denials are enforced for {enforced} requests: filter_enforced, or runtime)")
+        });
+        return vec![format!("response    always: {target}{why}")];
     }
     let x = if responses.x_ratelimit { ", with x-ratelimit-limit, -remaining and -reset" } else { "" };
     let retry = if responses.retry_after { ", retry-after" } else { "" };
@@ -233,7 +260,7 @@ fn filter_to_json(filter: &ExplainedFilter<'_>, call: &Call<'_>) -> Value {
             "at": entry.at.to_string(),
             "of": level(entry.level),
             "at_end": entry.is_at_end,
-            "hits": entry.hits,
+            "hits": entry.hits.as_ref().and_then(number_text),
             "descriptor": match &entry.made {
                 Made::Descriptor(entries) => Some(DescriptorText(entries.clone()).to_string()),
                 _ => None,
