@@ -4,7 +4,7 @@
 
 use super::{RedisServer, process::free_port, proxy::Proxy};
 use crate::{
-    support::{Server, certificates::Authority, rules_file},
+    support::{Client, Server, certificates::Authority, rules_file},
     tests_with,
 };
 use std::{
@@ -24,6 +24,7 @@ tests_with! {
     servers_at_a_socket_and_at_a_port_share_counters,
     a_slow_store_is_given_ten_milliseconds_by_default,
     a_server_with_many_threads_has_few_connections_to_its_store,
+    a_dead_connection_of_one_worker_is_made_again_while_those_of_others_respond,
 }
 
 const RULES: &str = "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 2}}]";
@@ -220,4 +221,40 @@ async fn a_server_with_many_threads_has_few_connections_to_its_store() {
     // One connection for each worker, up to eight; those that find the node and renew leases; and the test's own.
     let connections = clients.lines().count();
     assert!((2..=12).contains(&connections), "{connections}: {clients}");
+}
+
+/// A firewall that forgets an idle connection drops its packets. Each response to another worker used to set back the count of calls without
+/// a response, so that the store decided nothing for this worker until the kernel gave up, after a quarter of an hour.
+async fn a_dead_connection_of_one_worker_is_made_again_while_those_of_others_respond() {
+    let port = free_port();
+    let _store = RedisServer::start_on(port, &[]);
+    let (proxy, rules) = (Proxy::start(port).await, rules_file(RULES));
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
+    let args = ["--counters", &url, "--lease", "off", "--on-store-failure", "deny", "--threads", "2"];
+    let server = Server::with_rules(rules.path(), &[&args[..], &["--counters-timeout", "500ms"]].concat());
+    let mut key = 0;
+    let mut is_decided = async |client: &mut Client| {
+        key += 1;
+        let response = client.hit("d", &[("k", &key.to_string())]).await.expect("a decision");
+        response.statuses[0].duration_until_reset.is_some()
+    };
+    // Clients of different workers.
+    let mut first = server.client().await;
+    assert!(is_decided(&mut first).await);
+    let connection = proxy.deciding();
+    let mut second = server.client().await;
+    while !is_decided(&mut second).await || proxy.deciding() == connection {
+        second = server.client().await;
+    }
+    proxy.silence(connection);
+    let mut undecided = 0;
+    while !is_decided(&mut first).await {
+        undecided += 1;
+        assert!(undecided < 10, "{undecided} calls without the store");
+        is_decided(&mut second).await;
+    }
+    println!("dead connection of one worker: {undecided} calls without the store");
+    assert!(undecided > 0, "the connection was not silenced");
+    server.logged("a connection to the shared store had no responses");
+    assert!(!server.log().join("\n").contains("shared store unavailable"));
 }

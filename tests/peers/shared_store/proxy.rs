@@ -1,4 +1,4 @@
-//! A proxy between servers and their store, which delays responses or cuts connections.
+//! A proxy between servers and their store, which delays responses, cuts connections or silences one of them.
 
 use std::{
     net::SocketAddr,
@@ -9,8 +9,11 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, copy},
-    net::{TcpListener, TcpStream},
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
 };
 
 /// A running proxy; it ends with its runtime.
@@ -26,6 +29,12 @@ struct Faults {
     one_in: AtomicU64,
     responses: AtomicU64,
     cuts: AtomicBool,
+    /// Connections so far. Each has its number among them, from 1.
+    connections: AtomicU64,
+    /// The connection of the last call of a script; zero if there was none.
+    deciding: AtomicU64,
+    /// The connection that forwards nothing; zero if all do.
+    silenced: AtomicU64,
 }
 
 impl Proxy {
@@ -63,13 +72,24 @@ impl Proxy {
     pub fn cut(&self, cuts: bool) {
         self.faults.cuts.store(cuts, Ordering::Relaxed);
     }
+
+    /// The number of the connection of the last call of a script.
+    pub fn deciding(&self) -> u64 {
+        self.faults.deciding.load(Ordering::Relaxed)
+    }
+
+    /// From now on, this connection forwards nothing, and stays open.
+    pub fn silence(&self, connection: u64) {
+        self.faults.silenced.store(connection, Ordering::Relaxed);
+    }
 }
 
 async fn forward(client: TcpStream, to: u16, faults: Arc<Faults>) {
     let Ok(store) = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], to))).await else { return };
-    let (mut from_client, mut to_client) = client.into_split();
-    let (mut from_store, mut to_store) = store.into_split();
-    let requests = tokio::spawn(async move { copy(&mut from_client, &mut to_store).await });
+    let (from_client, mut to_client) = client.into_split();
+    let (mut from_store, to_store) = store.into_split();
+    let number = faults.connections.fetch_add(1, Ordering::Relaxed) + 1;
+    let requests = tokio::spawn(forward_requests(from_client, to_store, number, Arc::clone(&faults)));
     let mut buffer = vec![0; 1 << 16];
     while let Ok(length @ 1..) = from_store.read(&mut buffer).await {
         let delay = faults.delay_ms.load(Ordering::Relaxed);
@@ -84,4 +104,19 @@ async fn forward(client: TcpStream, to: u16, faults: Arc<Faults>) {
         }
     }
     requests.abort();
+}
+
+async fn forward_requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, number: u64, faults: Arc<Faults>) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        if faults.silenced.load(Ordering::Relaxed) == number {
+            continue;
+        }
+        if buffer[..length].windows(7).any(|word| word == b"EVALSHA") {
+            faults.deciding.store(number, Ordering::Relaxed);
+        }
+        if to.write_all(&buffer[..length]).await.is_err() {
+            break;
+        }
+    }
 }

@@ -3,7 +3,12 @@
 //! Each worker has a link of its own to each node: a task with a connection. It sends what has arrived as soon as nothing is in flight, or
 //! enough has arrived. What arrives meanwhile is the next batch. Batches are therefore small under low load, and large under high load.
 
-use super::{connection::Connection, failure::Failure, nodes::Node, shared_store::SharedStore};
+use super::{
+    connection::Connection,
+    failure::Failure,
+    nodes::Node,
+    shared_store::{SharedStore, WITHOUT_RESPONSE_MAX},
+};
 use crate::{
     PeerId,
     script::{Batch, Command, EncodedRequest, Script, Verdict},
@@ -17,6 +22,7 @@ use std::{
     },
     time::Duration,
 };
+use tidegate_core::{clock::Clock as _, limit::Timestamp};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
@@ -152,12 +158,26 @@ struct Link {
     node: Arc<Node>,
     connection: Option<Connection>,
     waiting: VecDeque<Call>,
-    in_flight: JoinSet<()>,
+    /// The batches in flight. The result is whether all responses were in time.
+    in_flight: JoinSet<bool>,
+    /// Batches in a row without all responses in time, if the last had none.
+    silence: Option<Silence>,
 }
+
+/// Batches in a row without all responses in time.
+struct Silence {
+    batches: u32,
+    /// The end of the first.
+    since: Timestamp,
+}
+
+/// The shortest silence of a dead connection. A store that is a little late is late on other connections too, and these would be no better.
+const SILENCE_MIN: Duration = Duration::from_secs(1);
 
 impl Link {
     fn new(store: Arc<SharedStore>, node: Arc<Node>) -> Self {
-        Self { store, node, connection: None, waiting: VecDeque::new(), in_flight: JoinSet::new() }
+        let (waiting, in_flight) = (VecDeque::new(), JoinSet::new());
+        Self { store, node, connection: None, waiting, in_flight, silence: None }
     }
 
     /// Sends calls until all senders are dropped.
@@ -168,7 +188,8 @@ impl Link {
                     Some(call) => self.waiting.push_back(call),
                     None => return,
                 },
-                Some(_) = self.in_flight.join_next() => {}
+                // A batch that panicked had no response.
+                Some(in_time) = self.in_flight.join_next() => self.batch_ended(in_time.unwrap_or(false)),
             }
             // Tasks that are ready to decide run first: their calls become part of this batch.
             tokio::task::yield_now().await;
@@ -208,7 +229,29 @@ impl Link {
             });
             // A late response does not delay the calls after it.
             let deadline = self.store.settings.timeout;
-            self.in_flight.spawn(async move { _ = tokio::time::timeout(deadline, sending).await });
+            self.in_flight.spawn(async move { tokio::time::timeout(deadline, sending).await.is_ok() });
+        }
+    }
+
+    /// Gives up a connection without responses. A firewall may have dropped it, while the connections of other workers have responses, so
+    /// that the node stays available. Late responses are still read.
+    fn batch_ended(&mut self, in_time: bool) {
+        if in_time {
+            self.silence = None;
+            return;
+        }
+        let now = self.store.clock.now();
+        let silence = self.silence.get_or_insert(Silence { batches: 0, since: now });
+        silence.batches += 1;
+        if silence.batches < WITHOUT_RESPONSE_MAX || now.since(silence.since) < SILENCE_MIN {
+            return;
+        }
+        let batches = silence.batches;
+        self.silence = None;
+        if let Some(connection) = self.connection.take().filter(|connection| self.is_good(connection)) {
+            connection.has_ended.store(true, Ordering::Relaxed);
+            let node = &self.node;
+            tracing::warn!(%node, batches, "a connection to the shared store had no responses and is made again");
         }
     }
 
@@ -242,12 +285,14 @@ impl Link {
         flights
     }
 
+    /// Whether the connection is of use: it has not ended, and its node had no outage since it was made.
+    fn is_good(&self, connection: &Connection) -> bool {
+        self.node.is_of_present(connection) && !connection.has_ended.load(Ordering::Relaxed)
+    }
+
     /// The connection. It is made anew after an outage, or if it has ended. None if that fails.
     async fn connection(&mut self) -> Option<Connection> {
-        let is_good = |connection: &Connection| {
-            self.node.is_of_present(connection) && !connection.has_ended.load(Ordering::Relaxed)
-        };
-        if let Some(connection) = self.connection.as_ref().filter(|connection| is_good(connection)) {
+        if let Some(connection) = self.connection.as_ref().filter(|connection| self.is_good(connection)) {
             return Some(connection.clone());
         }
         self.connection = None;
@@ -256,7 +301,7 @@ impl Link {
         }
         let node = Arc::clone(&self.node);
         let mut of_workers = node.connection_of(WORKER.with(|worker| *worker)).lock().await;
-        if let Some(connection) = of_workers.as_ref().filter(|connection| is_good(connection)) {
+        if let Some(connection) = of_workers.as_ref().filter(|connection| self.is_good(connection)) {
             self.connection = Some(connection.clone());
             return self.connection.clone();
         }

@@ -58,14 +58,16 @@ impl SharedStore {
             Err(error) => error,
         };
         if let Some(calls) = self.redirect(node, &error, flight.calls).await {
-            if error.is_io_error() && !error.is_timeout() {
-                // The store may have closed an idle connection. The next connection shows whether the store still responds.
+            if error.is_io_error() {
+                // The store may have closed an idle connection, or a firewall may have dropped it. The next connection shows whether the
+                // store still responds.
                 connection.has_ended.store(true, Ordering::Relaxed);
-                if node.is_of_present(&connection) {
+                // Callers count timeouts.
+                if !error.is_timeout() && node.is_of_present(&connection) {
                     self.no_response(node, &error);
                 }
-            } else if !error.is_timeout() && error.code() != Some("TIDEGATECLOCK") {
-                // Callers count timeouts. Different clocks matter only to calendars.
+            } else if error.code() != Some("TIDEGATECLOCK") {
+                // Different clocks matter only to calendars.
                 self.fail(node, &error);
             }
             calls.into_iter().for_each(Call::fail);

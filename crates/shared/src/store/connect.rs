@@ -7,7 +7,7 @@ use super::{
     hash_slots::HashSlots,
     nodes::{Node, Nodes, of_cluster},
     shared_store::SharedStore,
-    tls,
+    tcp, tls,
 };
 use crate::script::Batch;
 use redis::{
@@ -153,6 +153,7 @@ async fn connection(
         .set_connection_timeout(Some(timeout))
         .set_response_timeout(Some(timeout));
     let ConnectionAddr::TcpTls { host, port, .. } = address.addr() else {
+        let address = address.set_tcp_settings(tcp::settings());
         return Client::open(address)?.get_multiplexed_async_connection_with_config(&config).await;
     };
     let connect = async {

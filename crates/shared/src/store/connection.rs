@@ -11,6 +11,6 @@ pub(super) struct Connection {
     pub(super) run: Arc<[u8]>,
     /// Number of outages of the node before the connection was made.
     pub(super) outages: u64,
-    /// Whether a call has found that it has ended.
+    /// Whether it has ended, or has no responses.
     pub(super) has_ended: Arc<AtomicBool>,
 }

@@ -34,6 +34,7 @@ mod scan;
 mod settings;
 mod shared_store;
 mod side_connection;
+mod tcp;
 mod tls;
 mod transfer;
 mod unfinished;

@@ -72,8 +72,8 @@ pub struct Health {
     pub servers: u32,
 }
 
-/// The store is unavailable after this many calls in a row without a response.
-const WITHOUT_RESPONSE_MAX: u32 = 5;
+/// A node is unavailable after this many calls in a row without a response, and a connection is made again after as many batches.
+pub(super) const WITHOUT_RESPONSE_MAX: u32 = 5;
 
 impl SharedStore {
     /// Completes when no work goes on without its caller, such as a release of slots.

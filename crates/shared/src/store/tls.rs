@@ -1,5 +1,6 @@
 //! Connections to a store by TLS.
 
+use super::tcp;
 use redis::{ErrorKind, RedisError};
 use rustls::{ClientConfig, pki_types::ServerName};
 use std::sync::Arc;
@@ -16,6 +17,6 @@ pub(super) async fn connect(
     let config = config.ok_or_else(|| invalid("the settings have no TLS"))?;
     let name = ServerName::try_from(host.to_owned()).map_err(|_| invalid("the host has no valid name"))?;
     let stream = TcpStream::connect((host, port)).await?;
-    stream.set_nodelay(true)?;
+    tcp::apply(&stream)?;
     Ok(TlsConnector::from(Arc::clone(config)).connect(name, stream).await?)
 }
