@@ -20,6 +20,8 @@ tests_with! {
     what_was_charged_for_a_late_response_is_taken_back,
     a_denial_is_kept_without_leases,
     a_server_starts_without_its_store_and_joins_it_later,
+    a_server_starts_beside_a_full_store_and_joins_it_when_it_has_room,
+    a_server_starts_beside_a_replica_and_joins_it_when_it_is_promoted,
 }
 
 impl World {
@@ -121,4 +123,41 @@ async fn a_server_starts_without_its_store_and_joins_it_later() {
     world.recovery().await;
     let with = world.call(LIMIT + 20).await;
     assert_eq!((with.admitted, with.undecided), (LIMIT, 0), "{with:?}");
+}
+
+/// The servers of a rolling restart used to end, although the running servers had gone on.
+async fn a_server_starts_beside_a_full_store_and_joins_it_when_it_has_room() {
+    let full =
+        [&["CONFIG", "SET", "maxmemory-policy", "noeviction"][..], &["CONFIG", "SET", "maxmemory", "1"]];
+    joins_a_store_that_refuses_writes("OOM", &full, &["CONFIG", "SET", "maxmemory", "0"]).await;
+}
+
+async fn a_server_starts_beside_a_replica_and_joins_it_when_it_is_promoted() {
+    let nowhere = free_port().to_string();
+    let replica = [&["REPLICAOF", "127.0.0.1", &nowhere][..]];
+    joins_a_store_that_refuses_writes("ReadOnly", &replica, &["REPLICAOF", "NO", "ONE"]).await;
+}
+
+async fn joins_a_store_that_refuses_writes(error: &str, refuses: &[&[&str]], accepts: &[&str]) {
+    let store = RedisServer::start();
+    let command = |words: &[&str]| {
+        let () =
+            redis::cmd(words[0]).arg(&words[1..]).query(&mut store.connection()).expect("the store obeys");
+    };
+    refuses.iter().for_each(|words| command(words));
+    let rules =
+        rules_file("domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 9}}]");
+    let args = ["--counters", &store.url(), "--on-store-failure", "deny", "--counters-timeout", TIMEOUT];
+    let server = Server::with_rules(rules.path(), &args);
+    let logged = server.logged("shared store not joined").join("\n");
+    assert!(logged.contains(error), "{logged}");
+    let mut client = server.client().await;
+    let mut is_decided = async || {
+        let response = client.hit("d", &[("k", "v")]).await.expect("a decision");
+        response.statuses[0].duration_until_reset.is_some()
+    };
+    assert!(!is_decided().await);
+    command(accepts);
+    server.logged("shared store joined");
+    assert!(is_decided().await);
 }

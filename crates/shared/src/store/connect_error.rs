@@ -61,7 +61,7 @@ pub enum ConnectError {
 impl ConnectError {
     /// Whether the store may be reached later without a change of its settings or of this server's.
     pub(super) fn is_temporary(&self) -> bool {
-        use redis::ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, TryAgain};
+        use redis::ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly, TryAgain};
         let Self::Store { error, .. } = self else { return false };
         match error.kind() {
             // A store that accepts a connection and ends it expects other settings: TLS, or a certificate.
@@ -70,8 +70,52 @@ impl ConnectError {
                 let is_refusal_of_tls = ["certificate", "alert"].iter().any(|word| text.contains(word));
                 error.is_connection_refusal() || !(error.is_connection_dropped() || is_refusal_of_tls)
             }
-            ErrorKind::Server(BusyLoading | ClusterDown | MasterDown | TryAgain) => true,
+            ErrorKind::Server(BusyLoading | ClusterDown | MasterDown | ReadOnly | TryAgain) => true,
+            ErrorKind::Extension => refuses_for_now(error),
             kind => matches!(kind, ErrorKind::MasterNameNotFoundBySentinel | ErrorKind::EmptySentinelList),
+        }
+    }
+}
+
+/// Whether the store refuses commands because of its present state: its memory is full, it cannot persist writes, it lacks replicas, or a slow
+/// script runs. Running servers go on by their policy then, so that a restarted one does too.
+fn refuses_for_now(error: &RedisError) -> bool {
+    let errors = error.clone().into_server_errors();
+    let code = errors.as_deref().and_then(|errors| errors.first()).map(|(_, error)| error.code());
+    code.is_some_and(|code| matches!(code, "OOM" | "MISCONF" | "NOREPLICAS" | "BUSY"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redis::Value;
+
+    /// A server that was started during such a state used to end, and a rolling restart then ended all servers.
+    #[test]
+    fn a_store_that_refuses_writes_for_now_is_joined_later() {
+        let is_temporary = |line: &str| {
+            let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("a reply");
+            let error = Value::extract_error(reply).expect_err("an error");
+            ConnectError::Store { address: "a store".to_owned(), error }.is_temporary()
+        };
+        for line in [
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            "READONLY You can't write against a read only replica.",
+            "MISCONF Redis is configured to save RDB snapshots, but it is currently unable to persist to disk.",
+            "NOREPLICAS Not enough good replicas to write.",
+            "BUSY Redis is busy running a script.",
+            "LOADING Redis is loading the dataset in memory",
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+        ] {
+            assert!(is_temporary(line), "{line}");
+        }
+        for line in [
+            "WRONGPASS invalid username-password pair or user is disabled.",
+            "NOAUTH Authentication required.",
+            "NOPERM this user has no permissions to run the 'set' command",
+            "ERR unknown command",
+        ] {
+            assert!(!is_temporary(line), "{line}");
         }
     }
 }

@@ -33,14 +33,14 @@ use tokio::sync::Notify;
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl SharedStore {
-    /// Connects, checks the store, and agrees with other servers on the secret of keys. If the store is not reached, [the
-    /// keeper](super::start_keeper) joins it later.
+    /// Connects, checks the store, and agrees with other servers on the secret of keys. If the store is not reached, or
+    /// accepts no writes, [the keeper](super::start_keeper) joins it later.
     pub async fn connect(settings: SharedSettings) -> Result<Arc<Self>, ConnectError> {
         let store = Self::new(settings)?;
         match store.join().await {
             Err(error) if error.is_temporary() => {
                 let policy = store.settings.on_failure;
-                tracing::warn!(%error, %policy, "shared store not reached; trying again");
+                tracing::warn!(%error, %policy, "shared store not joined; trying again");
                 store.nodes.now().nodes.iter().for_each(|node| _ = node.fail());
             }
             joined => joined?,
@@ -51,7 +51,7 @@ impl SharedStore {
 
 impl SharedStore {
     /// A store that was not reached yet.
-    fn new(settings: SharedSettings) -> Result<Self, ConnectError> {
+    pub(super) fn new(settings: SharedSettings) -> Result<Self, ConnectError> {
         let is_cluster = matches!(settings.address, StoreAddress::Cluster(_));
         if is_cluster && settings.prefix.contains(['{', '}']) {
             return Err(ConnectError::Prefix);
