@@ -53,6 +53,8 @@ async fn answer(
             if let Err(error) = send(store, clock, &mut connection, calls, &granted).await {
                 tracing::debug!(%error, "a call for parts of quota failed");
                 connection.close();
+                // Requests that arrived meanwhile are dropped too: without a response each takes the time limit, in which more arrive.
+                while received.try_recv().is_ok() {}
                 break;
             }
         }
@@ -85,4 +87,55 @@ async fn send(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        lease::NodeId,
+        quota::{Part, PartRequest},
+        store::SharedSettings,
+    };
+    use std::{net::TcpListener, time::Duration};
+    use tidegate_core::{
+        algorithm::{Algorithm, SlidingLog},
+        clock::SystemClock,
+        limit::Window,
+    };
+
+    /// Each second, a server requests the part of every counter again. Each of these calls used to wait for the time limit, one after
+    /// another, and the queue grew for as long as the store was silent.
+    #[test]
+    fn requests_that_queue_behind_a_silent_store_are_dropped() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        // Accepts connections, and never responds.
+        let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        silent.set_nonblocking(true).expect("it is set");
+        let url = format!("redis://{}", silent.local_addr().expect("it is bound"));
+        let settings = SharedSettings::of_tests(&url, Duration::from_millis(200));
+        let store = Arc::new(SharedStore::new(settings).expect("settings of one store"));
+        let (part, clock) = (Part::default(), SystemClock::new());
+        let request = PartRequest {
+            server: NodeId(1),
+            sequence: 1,
+            kept: part,
+            spent: 0,
+            acknowledged: None,
+            wanted: part,
+            rate_max: 0,
+            span: 0,
+            demand: 0,
+            clients: 0,
+        };
+        let window = Window::from_secs(60).expect("a window");
+        let algorithm = Algorithm::SlidingLog(SlidingLog { limit: 10, window });
+        let call = PartCall { bucket: Key::from_halves(1, 2), algorithm, request };
+        let (calls, received) = unbounded_channel();
+        (0..5).for_each(|_| calls.send(vec![call.clone()]).expect("it is received"));
+        drop(calls);
+        runtime.block_on(answer(&store, &clock, received, |_, _, _| {}));
+        let connections = std::iter::from_fn(|| silent.accept().ok()).count();
+        assert_eq!(connections, 1);
+    }
 }

@@ -126,7 +126,7 @@ impl SharedStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{OnFailure, SharedSettings};
+    use crate::store::SharedSettings;
     use std::time::Duration;
     use tidegate_core::limiter::Held;
 
@@ -135,15 +135,7 @@ mod tests {
     #[test]
     fn releases_of_one_peer_leave_room_for_those_of_others_and_what_is_too_much_is_counted_as_lost() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let settings = SharedSettings {
-            address: "redis://127.0.0.1:1".parse().expect("an address"),
-            tls: None,
-            prefix: "tidegate:".to_owned(),
-            timeout: Duration::from_millis(10),
-            on_failure: OnFailure::Deny,
-            lease_length: Duration::ZERO,
-            allow_eviction: false,
-        };
+        let settings = SharedSettings::of_tests("redis://127.0.0.1:1", Duration::ZERO);
         let store = runtime.block_on(SharedStore::connect(settings)).expect("it is joined later");
         let state =
             || (store.releases.load(Ordering::Relaxed), store.counts.events.sum(StoreEvent::LostRelease));

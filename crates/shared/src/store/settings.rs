@@ -23,6 +23,22 @@ pub struct SharedSettings {
     pub allow_eviction: bool,
 }
 
+#[cfg(test)]
+impl SharedSettings {
+    /// Settings of a store that is not a real one.
+    pub(super) fn of_tests(url: &str, lease_length: Duration) -> Self {
+        Self {
+            address: url.parse().expect("an address"),
+            tls: None,
+            prefix: "tidegate:".to_owned(),
+            timeout: Duration::from_millis(10),
+            on_failure: OnFailure::Deny,
+            lease_length,
+            allow_eviction: false,
+        }
+    }
+}
+
 /// The decision if the store does not decide.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnFailure {
