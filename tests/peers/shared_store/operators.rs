@@ -1,6 +1,9 @@
 //! The commands for operators of a shared store.
 
-use super::RedisServer;
+use super::{
+    RedisServer,
+    slot_servers::{release, take},
+};
 use crate::{
     support::{Server, eventually, http1, rules_file},
     tests_with,
@@ -17,6 +20,7 @@ tests_with! {
     REDIS:
     the_status_of_a_store_has_its_counters_by_algorithm,
     damaged_counters_are_found,
+    the_end_of_a_request_with_a_damaged_slot_leaves_the_store_available,
     further_hits_leave_the_expiry_of_a_window,
     the_metrics_of_a_shared_store_are_those_documented,
     a_store_that_loses_its_keys_is_given_its_secret_again_though_nothing_is_decided,
@@ -85,6 +89,27 @@ async fn damaged_counters_are_found() {
     assert_eq!(output.status.code(), Some(1));
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(shown.starts_with("7 counters are good, 1 are not, 1 never expire"), "{shown}");
+}
+
+/// The script failed, and the server stopped calling the store: 64 times in a minute, because it repeated the end.
+async fn the_end_of_a_request_with_a_damaged_slot_leaves_the_store_available() {
+    let (redis, server, _) = used_store().await;
+    let (mut client, mut store) = (server.client().await, redis.connection());
+    let ticket = take(&mut client, &["flights"]).await.expect("a slot");
+    let counters = format!("tidegate:{}", "?".repeat(32));
+    let names: Vec<String> = redis::cmd("KEYS").arg(counters).query(&mut store).expect("keys");
+    let mut signature = |name: &String| -> Vec<u8> {
+        redis::cmd("GETRANGE").arg(name).arg(0).arg(1).query(&mut store).expect("bytes")
+    };
+    let slots = names.iter().find(|name| signature(name) == b"\x01N").expect("a counter of slots");
+    let () = redis::cmd("SET").arg(slots).arg("\x01N").query(&mut redis.connection()).expect("it is set");
+    release(&mut client, &ticket).await;
+    let logged = server.logged("a counter in the shared store is damaged").join("\n");
+    assert!(logged.contains(slots) && logged.contains("user_script"), "{logged}");
+    assert_eq!(server.metric("tidegate_shared_store_lost_releases_total").await, 1);
+    let response = client.hit("d", &[("window", "v")]).await.expect("a decision");
+    assert!(response.statuses[0].duration_until_reset.is_some(), "the store decides");
+    assert!(!server.log().join("\n").contains("shared store unavailable"));
 }
 
 /// The script keeps the expiry of a key while its window is the same, and sets a new expiry for a bucket.

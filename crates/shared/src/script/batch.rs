@@ -12,8 +12,11 @@ use tidegate_core::{
     store::Key,
 };
 
-/// The most keys of counters in one call: the store pushes them on its interpreter's stack.
+/// The most counters of a request, and in one call.
 pub const COUNTERS_MAX: usize = 4_000;
+
+/// The most keys in one call, of counters and of marks: the script pushes them on its interpreter's stack, which has room for 8,000 values.
+const KEYS_MAX: usize = 7_900;
 
 /// Added to the number of charges of a counter, which is lower, if a reservation follows the first charge.
 const RESERVES: usize = 1 << 15;
@@ -46,7 +49,7 @@ pub(super) struct EncodedCounter {
 }
 
 impl EncodedRequest {
-    /// Encodes a request at `now`, the time of this machine. None if it has more counters or charges than one call of the script takes.
+    /// Encodes a request at `now`, the time of this machine. None if it has more counters, marks or charges than one call of the script takes.
     pub fn new(request: &RemoteRequest<'_>, now: Timestamp) -> Option<Self> {
         let counters = request.counters();
         if counters.len() > COUNTERS_MAX {
@@ -65,7 +68,9 @@ impl EncodedRequest {
         let counters: SmallVec<[EncodedCounter; 2]> = counters.collect();
         let is_good = counters.iter().all(|counter| counter.charges.len() < RESERVES);
         let quotas = u16::try_from(request.quotas()).ok()?;
-        is_good.then_some(Self { quotas, counters })
+        let request = Self { quotas, counters };
+        let keys = request.counters() + request.given().count();
+        (is_good && keys <= KEYS_MAX).then_some(request)
     }
 
     /// Number of its counters.
@@ -135,8 +140,9 @@ pub struct Batch {
 impl Batch {
     /// Whether the request still fits.
     pub fn has_room(&self, request: &EncodedRequest) -> bool {
+        // Each counter of the request may have a mark.
         self.keys.len() + request.counters() <= COUNTERS_MAX
-            && self.given.len() + request.counters() <= COUNTERS_MAX
+            && self.keys.len() + self.given.len() + 2 * request.counters() <= KEYS_MAX
     }
 
     /// Adds a request, which must fit.
@@ -261,4 +267,39 @@ fn write_number(out: &mut Vec<u8>, number: u64) {
 /// Caps hits at the largest number that a double represents exactly. No limit admits more.
 fn to_double(number: u64) -> f64 {
     number.min(EXACT_MAX) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use smallvec::smallvec;
+
+    /// A request that gives hits back to this many counters, the first of which has this number.
+    fn give_back(first: u64, counters: u64) -> EncodedRequest {
+        let counter = |number| EncodedCounter {
+            key: Key::from_halves(0, number),
+            group: 0,
+            limit: smallvec![1],
+            counted_at_most: 0,
+            given: 1,
+            slot: 0,
+            reservation: None,
+            charges: SmallVec::new(),
+        };
+        EncodedRequest { quotas: 0, counters: (first..first + counters).map(counter).collect() }
+    }
+
+    /// The script failed from 8,000 keys on, and this server stopped calling the store.
+    #[test]
+    fn the_counters_and_marks_of_a_batch_fit_the_stack_of_the_script() {
+        let mut batch = Batch::default();
+        for number in 0..64 {
+            let request = give_back(number * 100, 100);
+            if batch.has_room(&request) {
+                batch.push(&request);
+            }
+        }
+        assert_eq!((batch.keys.len(), batch.given.len()), (3_900, 3_900));
+        assert!(Batch::default().has_room(&give_back(0, 3_900)));
+    }
 }

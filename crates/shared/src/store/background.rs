@@ -1,6 +1,6 @@
 //! Commands that go on without their callers: hits that are taken back, releases of slots and ends of reservations.
 
-use super::{batches::Links, shared_store::SharedStore, unfinished::Work};
+use super::{batches::Links, failure::Failure, shared_store::SharedStore, unfinished::Work};
 use crate::{PeerId, script::Command};
 use std::{sync::Arc, time::Duration};
 use tokio::{runtime::Handle, task::JoinHandle};
@@ -28,7 +28,7 @@ impl<F: FnOnce(&SharedStore, Option<u64>)> Drop for InProgress<F> {
 }
 
 impl SharedStore {
-    /// Sends a command for a peer until the store has run it. The first attempt is sent at once, before calls that are made later. At the
+    /// Sends a command for a peer until the store has run it, or has a damaged counter of it. The first attempt is sent at once, before calls that are made later. At the
     /// end, `done` gets the number that the command counted. It gets none if all attempts fail, if there is too much such work, or without
     /// a runtime.
     pub(super) fn in_background(
@@ -48,8 +48,11 @@ impl SharedStore {
         Some(runtime.spawn(async move {
             let (mut progress, mut pause) = (progress, PAUSE.0);
             for left in (0..attempts).rev() {
-                progress.counted = response.await.ok().and_then(Result::ok);
-                if progress.counted.is_some() || left == 0 {
+                // A link that has ended sends no response.
+                let result = response.await.unwrap_or(Err(Failure::Failed));
+                progress.counted = result.ok();
+                // The script fails again on a damaged counter.
+                if progress.counted.is_some() || left == 0 || result == Err(Failure::Damaged) {
                     return;
                 }
                 tokio::time::sleep(pause).await;

@@ -22,7 +22,7 @@ use std::{
     },
     time::Duration,
 };
-use tidegate_core::{clock::Clock as _, limit::Timestamp};
+use tidegate_core::{clock::Clock as _, limit::Timestamp, store::Key};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
@@ -75,18 +75,18 @@ impl Call {
         matches!(&self.task, Task::Decide { reply, request, .. } if reply.is_closed() && !request.gives_back())
     }
 
-    pub(super) fn fail(self) {
+    pub(super) fn fail(self, failure: Failure) {
         // The caller may have given up.
         match self.task {
-            Task::Decide { reply, .. } => _ = reply.send(Err(Failure::Failed)),
-            Task::Command { reply, .. } => _ = reply.send(Err(Failure::Failed)),
+            Task::Decide { reply, .. } => _ = reply.send(Err(failure)),
+            Task::Command { reply, .. } => _ = reply.send(Err(failure)),
         }
     }
 
     /// The same call to another node, or again to the same node. None after too many redirections.
     pub(super) fn redirected(mut self, is_asking: bool) -> Option<Self> {
         if self.redirects == REDIRECTS_MAX {
-            self.fail();
+            self.fail(Failure::Failed);
             return None;
         }
         self.redirects += 1;
@@ -120,7 +120,7 @@ impl Links {
     pub(super) fn send(store: &Arc<SharedStore>, call: Call) {
         match store.nodes.of(call.group) {
             Some(node) => Self::send_to(store, &node, call),
-            None => call.fail(),
+            None => call.fail(Failure::Failed),
         }
     }
 
@@ -212,7 +212,8 @@ impl Link {
                 continue;
             }
             let Some(connection) = self.connection().await else {
-                flights.into_iter().flat_map(|flight| flight.calls).for_each(Call::fail);
+                let calls = flights.into_iter().flat_map(|flight| flight.calls);
+                calls.for_each(|call| call.fail(Failure::Failed));
                 continue;
             };
             let work = self.store.unfinished.begin();
@@ -326,6 +327,11 @@ impl Flight {
     fn is_for(&self, call: &Call) -> bool {
         let is_like = |first: &Call| (first.group, first.is_asking) == (call.group, call.is_asking);
         self.command().is_none() && self.calls.first().is_some_and(is_like)
+    }
+
+    /// The keys of the counters.
+    pub(super) fn keys(&self) -> &[Key] {
+        self.command().map_or(&self.batch.keys, |command| &command.counters)
     }
 
     /// The command, unless the calls are decisions.

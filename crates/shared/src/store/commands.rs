@@ -4,7 +4,7 @@ use super::{
     OnFailure, StoreEvent,
     batches::{Call, Flight, Links, Task},
     connection::Connection,
-    failure::Failure,
+    failure::{Failure, Fault, is_response},
     hash_slots,
     nodes::Node,
     parts,
@@ -45,33 +45,50 @@ impl SharedStore {
                 counted.map(|counted| (None, counted))
             }
         };
-        let error = match result {
+        let duration = self.clock.now().since(sent);
+        // A late response does not count as one: the callers have given up.
+        if duration <= self.settings.timeout && result.as_ref().err().is_none_or(is_response) {
+            node.responded();
+        }
+        match result {
             Ok((reply, counted)) => {
-                let duration = self.clock.now().since(sent);
-                // A late response does not count as one: the callers have given up.
-                if duration <= self.settings.timeout {
-                    node.responded();
-                }
                 self.counts.round_trips.add(duration, 1);
-                return self.respond(node, flight.calls, reply, counted);
+                self.respond(node, flight.calls, reply, counted);
             }
-            Err(error) => error,
-        };
-        if let Some(calls) = self.redirect(node, &error, flight.calls).await {
-            if error.is_io_error() {
+            Err(error) => self.call_failed(node, &connection, flight, &error).await,
+        }
+    }
+
+    /// Sends the calls again if the node has stated that it ran nothing. Else passes on the failure, and stops using what it puts in doubt.
+    async fn call_failed(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        connection: &Connection,
+        flight: Flight,
+        error: &RedisError,
+    ) {
+        let Flight { calls, batch } = flight;
+        let Some(calls) = self.redirect(node, error, calls).await else { return };
+        let (flight, mut failure) = (Flight { calls, batch }, Failure::Failed);
+        match Fault::of(error) {
+            Fault::Connection => {
                 // The store may have closed an idle connection, or a firewall may have dropped it. The next connection shows whether the
                 // store still responds.
                 connection.has_ended.store(true, Ordering::Relaxed);
                 // Callers count timeouts.
-                if !error.is_timeout() && node.is_of_present(&connection) {
-                    self.no_response(node, &error);
+                if !error.is_timeout() && node.is_of_present(connection) {
+                    self.no_response(node, error);
                 }
-            } else if error.code() != Some("TIDEGATECLOCK") {
-                // Different clocks matter only to calendars.
-                self.fail(node, &error);
             }
-            calls.into_iter().for_each(Call::fail);
+            Fault::Clocks => {}
+            Fault::Counters => {
+                failure = Failure::Damaged;
+                let group = flight.calls.first().map_or(0, |call| call.group);
+                self.note_damage(node, group, flight.keys().iter().copied(), Some(error));
+            }
+            Fault::Node => self.fail(node, error),
         }
+        flight.calls.into_iter().for_each(|call| call.fail(failure));
     }
 
     /// Passes on the verdicts of the reply, or what a command has counted.
@@ -88,7 +105,7 @@ impl SharedStore {
                     let verdict = verdicts.next().ok_or(Failure::Failed);
                     let verdict = verdict.and_then(|verdict| verdict.ok_or(undecided));
                     if verdict == Err(Failure::Damaged) {
-                        self.note_damage(node, call.group, &request);
+                        self.note_damage(node, call.group, request.keys(), None);
                     }
                     if let Err(Ok(verdict)) = reply.send(verdict) {
                         self.respond_to_none((call.group, peer), &request, &verdict);
@@ -114,17 +131,24 @@ impl SharedStore {
         }
     }
 
-    /// Logs the keys of a request with a damaged counter, at most once between two heartbeats.
-    fn note_damage(&self, node: &Node, group: u16, request: &EncodedRequest) {
+    /// Logs the keys of a call with a damaged counter, and the error of the script if there is one. At most once between two heartbeats.
+    fn note_damage(
+        &self,
+        node: &Node,
+        group: u16,
+        keys: impl Iterator<Item = Key>,
+        error: Option<&RedisError>,
+    ) {
         if !node.has_logged_damage.swap(true, Ordering::Relaxed) {
-            let mut keys = Cmd::new();
-            self.write_keys(group, request.keys(), &mut keys);
-            let keys = keys.args_iter().filter_map(|arg| match arg {
+            let mut named = Cmd::new();
+            self.write_keys(group, keys, &mut named);
+            let keys = named.args_iter().filter_map(|arg| match arg {
                 redis::Arg::Simple(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
                 _ => None,
             });
             let keys = keys.collect::<Vec<_>>().join(" ");
-            tracing::error!(%node, keys, "a counter in the shared store is damaged: delete its key");
+            let error = error.map(tracing::field::display);
+            tracing::error!(%node, keys, error, "a counter in the shared store is damaged: delete its key");
         }
     }
 

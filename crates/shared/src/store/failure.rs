@@ -1,5 +1,7 @@
 //! Failures of calls.
 
+use redis::RedisError;
+
 /// The reason why the store did not decide.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Failure {
@@ -21,4 +23,90 @@ pub enum Failure {
     /// The request has too many counters for one call.
     #[error("the request has too many counters for the store")]
     TooLarge,
+}
+
+/// The part that a failed call puts in doubt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fault {
+    /// The connection has ended, or had no response in time.
+    Connection,
+    /// Only the clocks of the store and of this server. They matter only to calendars.
+    Clocks,
+    /// Only the counters of the call: the script cannot read the value of one. It would fail again.
+    Counters,
+    /// The node: it refuses all calls of the script, or those that write.
+    Node,
+}
+
+impl Fault {
+    pub(super) fn of(error: &RedisError) -> Self {
+        if error.is_io_error() {
+            return Self::Connection;
+        }
+        match error.code() {
+            Some("TIDEGATECLOCK") => Self::Clocks,
+            // A key of another type.
+            Some("WRONGTYPE") => Self::Counters,
+            // Errors of the script begin with its name and line. Those of the store, in its commands, end with them.
+            Some("ERR") if error.detail().is_some_and(|text| text.starts_with("user_script:")) => {
+                Self::Counters
+            }
+            _ => Self::Node,
+        }
+    }
+}
+
+/// Whether the error is a response of the store.
+pub(super) fn is_response(error: &RedisError) -> bool {
+    error.code().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redis::Value;
+
+    /// The end of a request with a damaged slot used to take the store away from all requests, 64 times in a minute.
+    #[test]
+    fn an_error_of_a_script_over_a_damaged_counter_puts_only_that_counter_in_doubt() {
+        let error = |line: &str| {
+            let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("a reply");
+            Value::extract_error(reply).expect_err("an error")
+        };
+        for (fault, line) in [
+            (
+                Fault::Counters,
+                "ERR user_script:2: bad argument #2 to 'unpack' (data string too short) script: fa97, on @user_script:2.",
+            ),
+            (
+                Fault::Counters,
+                "WRONGTYPE Operation against a key holding the wrong kind of value script: 705a, on @user_script:2.",
+            ),
+            (
+                Fault::Clocks,
+                "TIDEGATECLOCK the clocks of the store and of the client are more than an hour apart",
+            ),
+            (
+                Fault::Node,
+                "TIDEGATELAYOUT the keys of the store are of another layout or secret: tidegate 3 ff",
+            ),
+            (
+                Fault::Node,
+                "OOM command not allowed when used memory > 'maxmemory'. script: a219, on @user_script:1.",
+            ),
+            (
+                Fault::Node,
+                "READONLY You can't write against a read only replica. script: a219, on @user_script:1.",
+            ),
+            (
+                Fault::Node,
+                "ERR Error running script: killed by user with SCRIPT KILL. script: a219, on @user_script:1.",
+            ),
+        ] {
+            assert_eq!(Fault::of(&error(line)), fault, "{line}");
+            assert!(is_response(&error(line)), "{line}");
+        }
+        let late = RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+        assert_eq!((Fault::of(&late), is_response(&late)), (Fault::Connection, false));
+    }
 }
