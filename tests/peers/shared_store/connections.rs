@@ -2,7 +2,11 @@
 
 #![expect(clippy::disallowed_methods, reason = "the time of real processes is measured")]
 
-use super::{RedisServer, process::free_port, proxy::Proxy};
+use super::{
+    RedisServer,
+    process::{Sentinel, free_port},
+    proxy::Proxy,
+};
 use crate::{
     support::{Client, Server, certificates::Authority, rules_file},
     tests_with,
@@ -25,6 +29,7 @@ tests_with! {
     a_slow_store_is_given_ten_milliseconds_by_default,
     a_server_with_many_threads_has_few_connections_to_its_store,
     a_dead_connection_of_one_worker_is_made_again_while_those_of_others_respond,
+    sentinels_that_name_a_dead_store_or_a_replica_are_passed_over,
 }
 
 const RULES: &str = "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 2}}]";
@@ -257,4 +262,16 @@ async fn a_dead_connection_of_one_worker_is_made_again_while_those_of_others_res
     assert!(undecided > 0, "the connection was not silenced");
     server.logged("a connection to the shared store had no responses");
     assert!(!server.log().join("\n").contains("shared store unavailable"));
+}
+
+/// Only the first Sentinel that responded was believed. After a restart with an old configuration it may name a former primary.
+async fn sentinels_that_name_a_dead_store_or_a_replica_are_passed_over() {
+    let (primary_port, replica_port) = (free_port(), free_port());
+    let _primary = RedisServer::start_on(primary_port, &["--repl-diskless-sync-delay", "0"]);
+    let _replica =
+        RedisServer::start_on(replica_port, &["--replicaof", &format!("127.0.0.1 {primary_port}")]);
+    let sentinels = [free_port(), replica_port, primary_port].map(Sentinel::start);
+    let ports = sentinels.each_ref().map(|sentinel| format!("127.0.0.1:{}", sentinel.port()));
+    let (server, _rules) = server(&["--counters", &format!("redis+sentinel://{}/main", ports.join(","))]);
+    assert_eq!(codes(&server, 3).await, [Code::Ok, Code::Ok, Code::OverLimit]);
 }

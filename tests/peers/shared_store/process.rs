@@ -121,7 +121,7 @@ pub struct Sentinel {
 
 impl Sentinel {
     /// Starts it for the group of the primary on this port.
-    fn start(primary: u16) -> Self {
+    pub fn start(primary: u16) -> Self {
         let (port, directory) = (free_port(), tempfile::tempdir().expect("a temporary directory"));
         let config = directory.path().join("sentinel.conf");
         // On a loaded machine a primary may not respond for some 100 ms, which must not have it replaced.

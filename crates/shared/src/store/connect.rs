@@ -12,7 +12,7 @@ use super::{
 use crate::script::Batch;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError,
-    aio::MultiplexedConnection, cmd,
+    ServerErrorKind, aio::MultiplexedConnection, cmd,
 };
 use rustls::ClientConfig;
 use std::{io, sync::Arc, time::Duration};
@@ -96,7 +96,7 @@ async fn hash_slots_of(
     HashSlots::from_reply(&reply, &host).filter(|map| !map.nodes.is_empty()).ok_or_else(malformed)
 }
 
-/// A connection to the store, to the primary that the first reachable Sentinel names, or to a node of a cluster.
+/// A connection to the store, to the primary that a Sentinel names, or to a node of a cluster.
 pub(super) async fn connect(
     settings: &SharedSettings,
     node: &Node,
@@ -113,11 +113,16 @@ pub(super) async fn connect(
         StoreAddress::Sentinels { sentinels, group, redis } => {
             let mut last = RedisError::from((ErrorKind::EmptySentinelList, "no Sentinel was asked"));
             for sentinel in sentinels {
-                match primary(sentinel, group, settings.tls.as_ref(), timeout).await {
-                    Ok(primary) => {
-                        let primary = primary.set_redis_settings(redis.clone());
-                        return connection(primary, settings.tls.as_ref(), timeout).await;
+                let connected = match primary(sentinel, group, settings.tls.as_ref(), timeout).await {
+                    Ok(address) => {
+                        let address = address.set_redis_settings(redis.clone());
+                        connect_primary(address, settings.tls.as_ref(), timeout).await
                     }
+                    Err(error) => Err(error),
+                };
+                match connected {
+                    Ok(connection) => return Ok(connection),
+                    // This Sentinel may have an old configuration. The others may name another store.
                     Err(error) => last = error,
                 }
             }
@@ -142,6 +147,22 @@ async fn primary(
     let scheme = if matches!(sentinel.addr(), ConnectionAddr::TcpTls { .. }) { "rediss" } else { "redis" };
     let host = if host.contains(':') { format!("[{host}]") } else { host };
     format!("{scheme}://{host}:{port}").into_connection_info()
+}
+
+/// A connection to the store that a Sentinel names, unless it is a replica.
+async fn connect_primary(
+    address: ConnectionInfo,
+    tls: Option<&Arc<ClientConfig>>,
+    timeout: Duration,
+) -> Result<MultiplexedConnection, RedisError> {
+    let name = address.addr().to_string();
+    let mut connection = connection(address, tls, timeout).await?;
+    let info: String = cmd("INFO").arg("replication").query_async(&mut connection).await?;
+    if field(&info, "role") != Some("master") {
+        let kind = ErrorKind::Server(ServerErrorKind::ReadOnly);
+        return Err((kind, "the store that the Sentinel names is a replica", name).into());
+    }
+    Ok(connection)
 }
 
 async fn connection(
