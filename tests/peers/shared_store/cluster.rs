@@ -33,11 +33,14 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn start(has_replicas: bool, rules: &str, servers: usize) -> Self {
-        let cluster = RedisCluster::start(has_replicas);
+        // A loaded machine keeps within this time limit.
+        Self::start_in(RedisCluster::start(has_replicas), rules, servers, "1s")
+    }
+
+    pub(super) fn start_in(cluster: RedisCluster, rules: &str, servers: usize, timeout: &str) -> Self {
         let rules = rules_file(rules);
         let url = cluster.url();
-        // A loaded machine keeps within this time limit.
-        let args = ["--counters", &url, "--on-store-failure", "deny", "--counters-timeout", "1s"];
+        let args = ["--counters", &url, "--on-store-failure", "deny", "--counters-timeout", timeout];
         let args = [&args[..], &["--http-listen", "127.0.0.1:0"]].concat();
         let servers = (0..servers).map(|_| Server::with_rules(rules.path(), &args)).collect();
         Self { cluster, servers, _rules: rules }

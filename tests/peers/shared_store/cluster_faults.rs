@@ -25,6 +25,9 @@ tests_with! {
     slots_move_under_load,
     a_node_is_added_under_load,
     a_primary_is_killed_under_load,
+    a_node_stays_available_while_the_slot_of_the_servers_moves,
+    a_node_stays_available_while_new_counters_of_a_moving_slot_are_not_decided,
+    a_server_starts_and_follows_resets_while_a_node_of_the_cluster_is_dead,
 }
 
 /// Hits that each key admits under [`ONE_LIMIT`], in a window longer than any test.
@@ -177,4 +180,84 @@ async fn a_primary_is_killed_under_load() {
     assert!(results.failed > 0, "the slots of the primary were not decided for a while");
     // Replication is asynchronous: it may lose one write of each server, and the writes in the buffer of the connection to the replica.
     assert!(results.over() <= 4, "{results:?}");
+}
+
+/// Whether the store decides a hit of this key.
+async fn is_decided(client: &mut Client, key: usize) -> bool {
+    let response = client.hit("d", &[("k", &key.to_string())]).await.expect("a decision");
+    response.statuses[0].duration_until_reset.is_some()
+}
+
+fn assert_available(world: &World) {
+    let log = world.servers[0].log().join("\n");
+    assert!(!log.contains("shared store unavailable"), "{log}");
+}
+
+/// The heartbeat was redirected, and the server stopped calling the whole node.
+async fn a_node_stays_available_while_the_slot_of_the_servers_moves() {
+    let world = World::start(false, ONE_LIMIT, 1);
+    let servers = "tidegate:{0}servers";
+    eventually("a heartbeat", async || world.cluster.keys(2).iter().any(|key| key == servers)).await;
+    world.cluster.begin_to_move(world.cluster.slot(servers), 2, 0);
+    world.cluster.move_keys(&[servers], 2, 0);
+    let redirections = || {
+        let mut connection = world.cluster.node(2).connection();
+        let info: String = redis::cmd("INFO").arg("errorstats").query(&mut connection).expect("a text");
+        let count = info.lines().find_map(|line| line.strip_prefix("errorstat_ASK:count="));
+        count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+    };
+    // A heartbeat is four commands.
+    eventually("four heartbeats are redirected", async || redirections() >= 16).await;
+    assert_available(&world);
+    let mut client = world.servers[0].client().await;
+    for key in 0..KEYS {
+        assert!(is_decided(&mut client, key).await, "key {key}");
+    }
+}
+
+/// The node responded to each of these calls, and was counted as a node without responses.
+async fn a_node_stays_available_while_new_counters_of_a_moving_slot_are_not_decided() {
+    // Shorter than the repetitions of a call.
+    let world = World::start_in(RedisCluster::start(false), ONE_LIMIT, 1, "15ms");
+    let mut client = world.servers[0].client().await;
+    eventually("the store decides", async || is_decided(&mut client, 0).await).await;
+    let counter = |node| world.cluster.keys(node).into_iter().find(|key| key.len() > 42);
+    let (node, key) = (0..3).find_map(|node| Some((node, counter(node)?))).expect("a counter");
+    world.cluster.begin_to_move(world.cluster.slot(&key), node, (node + 1) % 3);
+    world.cluster.command(node, &["DEL", &key]);
+    for _ in 0..8 {
+        assert!(!is_decided(&mut client, 0).await, "the counter is at neither node, the layout at one");
+    }
+    assert_available(&world);
+}
+
+/// The server ended, and a running server read no resets.
+async fn a_server_starts_and_follows_resets_while_a_node_of_the_cluster_is_dead() {
+    let mut cluster = RedisCluster::start(false);
+    for node in 0..3 {
+        cluster.command(node, &["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+    }
+    cluster.kill(1);
+    let world = World::start_in(cluster, ONE_LIMIT, 1, "1s");
+    let log = world.servers[0].logged("shared store unavailable").join("\n");
+    assert!(log.contains("127.0.0.1:"), "the node is named: {log}");
+    let mut client = world.servers[0].client().await;
+    let mut decided = Vec::new();
+    for key in 0..KEYS {
+        if is_decided(&mut client, key).await {
+            decided.push(key);
+        }
+    }
+    assert!((KEYS / 3..KEYS).contains(&decided.len()), "those of two nodes: {decided:?}");
+    // A reset of all rules of the domain, by another server.
+    let mut hset = redis::cmd("HSET");
+    let hset = hset.arg("tidegate:{0}resets").arg("1:d").arg(1_790_000_000_000_000_u64);
+    let () = hset.query(&mut world.cluster.node(2).connection()).expect("it is written");
+    eventually("the counters begin anew", async || {
+        let peek =
+            RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[("k", &decided[0].to_string())]) };
+        let response = client.should_rate_limit("d", vec![peek]).await.expect("a decision");
+        response.statuses[0].limit_remaining == LIMIT
+    })
+    .await;
 }

@@ -291,12 +291,24 @@ impl RedisCluster {
         drop(self.nodes[node].take());
     }
 
+    /// Begins to move a slot to another node. Its keys stay for now.
+    pub fn begin_to_move(&self, slot: u16, from: usize, to: usize) {
+        let slot = slot.to_string();
+        self.command(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &self.id(from)]);
+        self.command(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.id(to)]);
+    }
+
+    /// Moves keys of a slot that is being moved.
+    pub fn move_keys(&self, keys: &[&str], from: usize, to: usize) {
+        let port = self.ports[to].to_string();
+        let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+        self.command(from, &[&migrate[..], keys].concat());
+    }
+
     /// Moves a slot with its keys to another node, while it is used.
     pub fn move_slot(&self, slot: u16, from: usize, to: usize) {
-        let (slot, [source, target]) = (slot.to_string(), [from, to].map(|node| self.id(node)));
-        self.command(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source]);
-        self.command(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]);
-        let port = self.ports[to].to_string();
+        self.begin_to_move(slot, from, to);
+        let (slot, target) = (slot.to_string(), self.id(to));
         loop {
             let mut keys_in_slot = redis::cmd("CLUSTER");
             let keys_in_slot = keys_in_slot.arg("GETKEYSINSLOT").arg(&slot).arg(100);
@@ -305,8 +317,7 @@ impl RedisCluster {
                 break;
             }
             let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-            let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
-            self.command(from, &[&migrate[..], &keys].concat());
+            self.move_keys(&keys, from, to);
         }
         for node in [to, from] {
             self.command(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &target]);

@@ -29,6 +29,9 @@ use tidegate_core::{
 };
 use tokio::sync::Notify;
 
+/// A node, and a connection to it.
+type Reached = (Arc<Node>, MultiplexedConnection);
+
 /// Time limit of each step at a start.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -82,34 +85,28 @@ impl SharedStore {
         })
     }
 
-    /// Whether the store was reached and checked.
-    /// Whether the store was reached since the start.
+    /// Whether the store was reached and checked since the start.
     pub fn has_joined(&self) -> bool {
         self.has_joined.load(Ordering::Relaxed)
     }
 
-    /// Checks all nodes, and agrees with other servers on the secret of keys and the resets.
+    /// Checks all nodes, and agrees with other servers on the secret of keys and the resets. Nodes of a cluster that are not reached are
+    /// unavailable afterwards.
     pub(super) async fn join(&self) -> Result<(), ConnectError> {
-        let address = self.settings.address.to_string();
-        let failed = |error| ConnectError::Store { address: address.clone(), error };
+        let failed = |error| self.connect_error(error);
         self.read_hash_slots(START_TIMEOUT).await.map_err(failed)?;
         let topology = self.nodes.now();
-        for node in &topology.nodes {
-            let mut connection = connect(&self.settings, node, START_TIMEOUT).await.map_err(failed)?;
-            let info: String = cmd("INFO").query_async(&mut connection).await.map_err(failed)?;
-            check(&info, &self.settings, node)?;
-            let mut digests = [const { String::new() }; Script::ALL.len()];
-            for (digest, script) in digests.iter_mut().zip(Script::ALL) {
-                let load = cmd("SCRIPT").arg("LOAD").arg(script.text()).clone();
-                *digest = load.query_async(&mut connection).await.map_err(failed)?;
-            }
-            // All nodes return the same digests.
-            let _ = self.digests.set(digests);
-        }
         let first = topology.of(0).ok_or_else(|| failed(without_node()))?;
+        let mut reached = Vec::new();
+        for node in &topology.nodes {
+            match self.check_node(node).await {
+                Ok(connection) => reached.push((Arc::clone(node), connection)),
+                Err(error) => self.leave_out(node, first, error)?,
+            }
+        }
         let mut connection = connect(&self.settings, first, START_TIMEOUT).await.map_err(failed)?;
         let found = match self.is_cluster {
-            true => self.known_layout().await.map_err(failed)?,
+            true => self.known_layout(&mut reached).await.map_err(failed)?,
             false => None,
         };
         let proposed = found.unwrap_or_else(|| self.layout.load().text.clone());
@@ -118,31 +115,65 @@ impl SharedStore {
         let found: String = cmd("GET").arg(&key).query_async(&mut connection).await.map_err(failed)?;
         let Some(layout) = Layout::of(&found) else { return Err(ConnectError::Layout { found }) };
         self.layout.store(Arc::new(layout));
-        if self.is_cluster {
-            // Each group has its own key, so that the loss of the group's keys is noticed.
-            for node in &topology.nodes {
-                let mut connection = connect(&self.settings, node, START_TIMEOUT).await.map_err(failed)?;
-                self.write_layouts(&mut connection, node, true).await.map_err(failed)?;
+        let mut joined = Vec::new();
+        for (node, mut connection) in reached {
+            // Each group of a cluster has its own key, so that the loss of the group's keys is noticed.
+            let written = match self.is_cluster {
+                true => self.write_layouts(&mut connection, &node, true).await.map_err(failed),
+                false => Ok(()),
+            };
+            match written {
+                Ok(()) => joined.push(node),
+                Err(error) => self.leave_out(&node, first, error)?,
             }
         }
         let resets = self.read_resets(&mut connection).await.map_err(failed)?;
         self.resets.store(Arc::new(resets));
         let run = self.store_run(&mut connection).await.map_err(failed)?;
         self.learn(&mut connection, &run).await.map_err(failed)?;
+        joined.iter().for_each(|node| self.recovered(node));
         self.has_joined.store(true, Ordering::Relaxed);
         Ok(())
     }
 
+    /// Goes on without a node whose error is temporary: the other nodes of a cluster decide their counters, and the keeper reaches this node
+    /// later. A server cannot join without the node of the first group.
+    fn leave_out(&self, node: &Node, first: &Node, error: ConnectError) -> Result<(), ConnectError> {
+        if node.number == first.number || !error.is_temporary() {
+            return Err(error);
+        }
+        self.fail(node, &error);
+        Ok(())
+    }
+
+    fn connect_error(&self, error: RedisError) -> ConnectError {
+        ConnectError::Store { address: self.settings.address.to_string(), error }
+    }
+
+    /// Checks a node, and loads the scripts there. Returns a connection to it.
+    async fn check_node(&self, node: &Node) -> Result<MultiplexedConnection, ConnectError> {
+        let failed = |error| self.connect_error(error);
+        let mut connection = connect(&self.settings, node, START_TIMEOUT).await.map_err(failed)?;
+        let info: String = cmd("INFO").query_async(&mut connection).await.map_err(failed)?;
+        check(&info, &self.settings, node)?;
+        let mut digests = [const { String::new() }; Script::ALL.len()];
+        for (digest, script) in digests.iter_mut().zip(Script::ALL) {
+            let load = cmd("SCRIPT").arg("LOAD").arg(script.text()).clone();
+            *digest = load.query_async(&mut connection).await.map_err(failed)?;
+        }
+        // All nodes return the same digests.
+        let _ = self.digests.set(digests);
+        Ok(connection)
+    }
+
     /// The layout of any group of a cluster. The key of the first group may have been lost without the others.
-    async fn known_layout(&self) -> Result<Option<String>, RedisError> {
-        let topology = self.nodes.now();
-        for node in &topology.nodes {
-            let mut connection = connect(&self.settings, node, START_TIMEOUT).await?;
+    async fn known_layout(&self, reached: &mut [Reached]) -> Result<Option<String>, RedisError> {
+        for (node, connection) in reached {
             let mut commands = redis::pipe();
             for group in self.groups_of(node) {
                 commands.cmd("GET").arg(self.layout_key(group));
             }
-            let found: Vec<Option<String>> = commands.query_async(&mut connection).await?;
+            let found: Vec<Option<String>> = commands.query_async(connection).await?;
             if let Some(found) = found.into_iter().flatten().find_map(|found| Layout::of(&found)) {
                 return Ok(Some(found.text));
             }

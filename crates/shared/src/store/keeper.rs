@@ -7,7 +7,7 @@ use super::{
     shared_store::SharedStore,
 };
 use crate::script::Batch;
-use redis::{ErrorKind, RedisError, aio::MultiplexedConnection, cmd, pipe};
+use redis::{ErrorKind, RedisError, ServerErrorKind, aio::MultiplexedConnection, cmd, pipe};
 use std::{
     collections::{HashMap, hash_map::Entry},
     sync::{Arc, atomic::Ordering},
@@ -96,9 +96,15 @@ impl Server {
             if self.store.has_joined() && self.store.nodes.are_available() {
                 pause = RETRY.0;
                 self.read_hash_slots().await;
-                if let (Err(error), Some(node)) = (self.register_again().await, self.store.nodes.of(0)) {
-                    self.store.fail(&node, &error);
-                    continue;
+                match (self.register_again().await, self.store.nodes.of(0)) {
+                    (Err(error), _) if is_moving(&error) => {
+                        tracing::debug!(%error, "no heartbeat: the hash slot of the servers is being moved");
+                    }
+                    (Err(error), Some(node)) => {
+                        self.store.fail(&node, &error);
+                        continue;
+                    }
+                    _ => {}
                 }
                 self.read_resets().await;
                 self.read_replication().await;
@@ -146,7 +152,6 @@ impl Server {
             Ok(()) => {
                 self.resets.add_all(&self.store.resets.load());
                 self.put_keys();
-                self.store.nodes.now().nodes.iter().for_each(|node| self.store.recovered(node));
                 tracing::info!("shared store joined");
             }
             Err(error) => {
@@ -243,13 +248,15 @@ impl Server {
                 continue;
             }
             match self.attempt(node).await {
-                Ok(()) => self.store.recovered(node),
-                Err(error) => self.store.fail(node, &error),
+                // A redirection shows that the node responds.
+                Err(error) if !is_moving(&error) => self.store.fail(node, &error),
+                _ => self.store.recovered(node),
             }
         }
         if self.store.is_cluster && self.store.nodes.of(0).is_some_and(|node| node.is_available()) {
             // Until this succeeds, the others still count this server.
             let _ = self.register_again().await;
+            self.read_resets().await;
         }
     }
 
@@ -349,6 +356,12 @@ impl Server {
         // If the store cannot be reached, the entry of this server expires.
         let _: Result<u32, RedisError> = cmd("ZREM").arg(&key).arg(&self.name).query_async(connection).await;
     }
+}
+
+/// Whether the hash slot of the call is being moved to another node, or has moved.
+fn is_moving(error: &RedisError) -> bool {
+    use ServerErrorKind::{Ask, Moved, TryAgain};
+    matches!(error.kind(), ErrorKind::Server(Ask | Moved | TryAgain))
 }
 
 /// The key of the servers, which is in the first group of a cluster.
