@@ -107,11 +107,11 @@ func ForwardedAddressKey(entry string, trustedProxies int, missing Missing) KeyS
 // ForwardedAddress returns the client's address for the Forwarded lines (RFC 7239) of trustedProxies proxies of your own, at least one:
 // IPv4, or the /64 network of IPv6.
 func ForwardedAddress(forwarded []string, trustedProxies int) (string, bool) {
-	elements, isClosed := split(strings.Join(forwarded, ","), ',')
-	if !isClosed || trustedProxies <= 0 || len(elements) < trustedProxies {
+	element, isThere := fromTheRight(strings.Join(forwarded, ","), trustedProxies)
+	pairs, isClosed := split(element)
+	if !isThere || !isClosed {
 		return "", false
 	}
-	pairs, _ := split(elements[len(elements)-trustedProxies], ';')
 	var nodes []string
 	for _, pair := range pairs {
 		if name, node, _ := strings.Cut(pair, "="); strings.EqualFold(strings.TrimSpace(name), "for") {
@@ -124,12 +124,35 @@ func ForwardedAddress(forwarded []string, trustedProxies int) (string, bool) {
 	return normalized(nodes[0])
 }
 
-// split splits a text at a separator outside of quotes, and returns whether all quotes are closed.
-func split(text string, separator byte) ([]string, bool) {
+// fromTheRight returns the element of a list at this position, counted from the right. Quotes are paired from the right too: the elements of
+// trusted proxies are whole, and left of them a client may have left a quote open.
+func fromTheRight(list string, position int) (string, bool) {
+	end, isQuoted := len(list), false
+	for i := len(list) - 1; i >= 0; i-- {
+		switch {
+		case list[i] == '"' && !(isQuoted && isEscaped(list[:i])):
+			isQuoted = !isQuoted
+		case list[i] == ',' && !isQuoted:
+			if position--; position == 0 {
+				return list[i+1 : end], true
+			}
+			end = i
+		}
+	}
+	return list[:end], position == 1
+}
+
+// isEscaped returns whether a character after this text is escaped, within quotes.
+func isEscaped(before string) bool {
+	return (len(before)-len(strings.TrimRight(before, `\`)))%2 == 1
+}
+
+// split splits a text at semicolons outside of quotes, and returns whether all quotes are closed.
+func split(text string) ([]string, bool) {
 	var parts []string
 	start, isQuoted, isEscaped := 0, false, false
 	for i := range len(text) {
-		if text[i] == separator && !isQuoted {
+		if text[i] == ';' && !isQuoted {
 			parts = append(parts, text[start:i])
 			start = i + 1
 			continue

@@ -190,9 +190,8 @@ pub fn client_address(peer: Option<&str>, forwarded_for: &[&str], trusted_proxie
 /// ```
 pub fn forwarded_address(forwarded: &[&str], trusted_proxies: usize) -> Option<String> {
     let joined = forwarded.join(",");
-    let elements = split(&joined, ',')?;
-    let element = elements.iter().rev().nth(trusted_proxies.checked_sub(1)?)?;
-    let nodes = split(element, ';')?.into_iter().filter_map(|pair| {
+    let element = from_the_right(&joined, trusted_proxies)?;
+    let nodes = split(element)?.into_iter().filter_map(|pair| {
         let (name, node) = pair.split_once('=')?;
         name.trim().eq_ignore_ascii_case("for").then_some(node.trim())
     });
@@ -201,11 +200,34 @@ pub fn forwarded_address(forwarded: &[&str], trusted_proxies: usize) -> Option<S
     normalized(node.strip_prefix('"').and_then(|quoted| quoted.strip_suffix('"')).unwrap_or(node))
 }
 
-/// Splits a text at a separator outside of quotes; None if a quote is open.
-fn split(text: &str, separator: char) -> Option<Vec<&str>> {
+/// The element of a list at this position, counted from the right. Quotes are paired from the right too: the elements of trusted proxies
+/// are whole, and left of them a client may have left a quote open.
+fn from_the_right(list: &str, position: usize) -> Option<&str> {
+    let (mut end, mut position, mut is_quoted) = (list.len(), position, false);
+    for (index, byte) in list.bytes().enumerate().rev() {
+        if byte == b'"' && !(is_quoted && is_escaped(&list[..index])) {
+            is_quoted = !is_quoted;
+        } else if byte == b',' && !is_quoted {
+            position = position.checked_sub(1)?;
+            if position == 0 {
+                return Some(&list[index + 1..end]);
+            }
+            end = index;
+        }
+    }
+    (position == 1).then(|| &list[..end])
+}
+
+/// Whether a character after this text is escaped, within quotes.
+fn is_escaped(before: &str) -> bool {
+    before.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
+}
+
+/// Splits a text at semicolons outside of quotes; None if a quote is open.
+fn split(text: &str) -> Option<Vec<&str>> {
     let (mut parts, mut start, mut is_quoted, mut is_escaped) = (Vec::new(), 0, false, false);
     for (index, letter) in text.char_indices() {
-        if letter == separator && !is_quoted {
+        if letter == ';' && !is_quoted {
             parts.push(&text[start..index]);
             start = index + 1;
             continue;

@@ -138,20 +138,50 @@ export function addressOf(
 
 /** Returns the client's address for the `Forwarded` lines (RFC 7239) of this number of proxies; undefined if it is not known. */
 export function forwardedAddressOf(forwarded: readonly string[], trustedProxies: number): string | undefined {
-  const elements = split(forwarded.join(","), ",");
-  const pairs = split(elements?.at(-trustedProxies) ?? "", ";") ?? [];
+  const pairs = split(fromTheRight(forwarded.join(","), trustedProxies) ?? "") ?? [];
   const found = pairs.map((pair) => /^\s*for=("?)(.*)\1\s*$/i.exec(pair)?.[2]).filter((node) => node !== undefined);
   const [address, another] = found;
   return address === undefined || another !== undefined ? undefined : normalized(address);
 }
 
-/** Splits a text at a separator outside of quotes; undefined if a quote is open. */
-function split(text: string, separator: "," | ";"): string[] | undefined {
+/**
+ * The element of a list at this position, counted from the right. Quotes are paired from the right too: the elements of trusted proxies are
+ * whole, and left of them a client may have left a quote open.
+ */
+function fromTheRight(list: string, position: number): string | undefined {
+  let end = list.length;
+  let left = position;
+  let isQuoted = false;
+  for (let index = end - 1; index >= 0; index--) {
+    if (list[index] === '"' && !(isQuoted && isEscaped(list, index))) {
+      isQuoted = !isQuoted;
+    } else if (list[index] === "," && !isQuoted) {
+      left -= 1;
+      if (left === 0) {
+        return list.slice(index + 1, end);
+      }
+      end = index;
+    }
+  }
+  return left === 1 ? list.slice(0, end) : undefined;
+}
+
+/** Whether the character at this index is escaped, within quotes. */
+function isEscaped(text: string, index: number): boolean {
+  let first = index;
+  while (text[first - 1] === "\\") {
+    first -= 1;
+  }
+  return (index - first) % 2 === 1;
+}
+
+/** Splits a text at semicolons outside of quotes; undefined if a quote is open. */
+function split(text: string): string[] | undefined {
   const parts = [""];
   let isQuoted = false;
   let isEscaped = false;
   for (const character of text) {
-    if (character === separator && !isQuoted) {
+    if (character === ";" && !isQuoted) {
       parts.push("");
       continue;
     }

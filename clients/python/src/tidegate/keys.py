@@ -188,19 +188,43 @@ def forwarded_address_of(forwarded: Sequence[str], trusted_proxies: int) -> str 
     >>> forwarded_address_of(['for=198.51.100.66, for="203.0.113.1:80";proto=https'], 1)
     '203.0.113.1'
     """
-    elements = _split(",".join(forwarded), ",")
-    if len(elements) < trusted_proxies:
-        return None
-    found = [_FOR.match(pair) for pair in _split(elements[-trusted_proxies], ";")]
+    element = _from_the_right(",".join(forwarded), trusted_proxies)
+    found = [_FOR.match(pair) for pair in _split(element or "")]
     nodes = [match[2] for match in found if match is not None]
     return normalized(nodes[0]) if len(nodes) == 1 else None
 
 
-def _split(text: str, separator: str) -> list[str]:
-    """Split a text at a separator outside of quotes; no part if a quote is open."""
+def _from_the_right(elements: str, position: int) -> str | None:
+    """Return the element at a position, counted from the right.
+
+    Quotes are paired from the right too: the elements of trusted proxies are whole, and left of them a client may have
+    left a quote open.
+    """
+    end, is_quoted = len(elements), False
+    for index in reversed(range(len(elements))):
+        if elements[index] == '"' and not (is_quoted and _is_escaped(elements, index)):
+            is_quoted = not is_quoted
+        elif elements[index] == "," and not is_quoted:
+            position -= 1
+            if position == 0:
+                return elements[index + 1 : end]
+            end = index
+    return elements[:end] if position == 1 else None
+
+
+def _is_escaped(text: str, index: int) -> bool:
+    """Return whether the character at this index is escaped, within quotes."""
+    first = index
+    while first > 0 and text[first - 1] == "\\":
+        first -= 1
+    return (index - first) % 2 == 1
+
+
+def _split(text: str) -> list[str]:
+    """Split a text at semicolons outside of quotes; no part if a quote is open."""
     parts, is_quoted, is_escaped = [""], False, False
     for character in text:
-        if character == separator and not is_quoted:
+        if character == ";" and not is_quoted:
             parts.append("")
             continue
         if character == '"' and not is_escaped:

@@ -50,12 +50,9 @@ public final class ClientAddress {
    * @return the address; empty if it is not known
    */
   public static Optional<String> ofForwarded(List<String> forwarded, int trustedProxies) {
-    List<String> elements = split(String.join(",", forwarded), ',');
-    if (trustedProxies < 1 || elements.size() < trustedProxies) {
-      return Optional.empty();
-    }
     List<String> nodes =
-        split(elements.get(elements.size() - trustedProxies), ';').stream()
+        fromTheRight(String.join(",", forwarded), trustedProxies).stream()
+            .flatMap(element -> split(element).stream())
             .map(FOR::matcher)
             .filter(Matcher::matches)
             .map(pair -> pair.group(2))
@@ -63,15 +60,48 @@ public final class ClientAddress {
     return nodes.size() == 1 ? normalized(nodes.get(0)) : Optional.empty();
   }
 
-  /** The parts of a text between separators outside of quotes; none if a quote is open. */
-  private static List<String> split(String text, char separator) {
+  /**
+   * The element of a list at this position, counted from the right. Quotes are paired from the
+   * right too: the elements of trusted proxies are whole, and left of them a client may have left a
+   * quote open.
+   */
+  private static Optional<String> fromTheRight(String list, int position) {
+    int end = list.length();
+    int left = position;
+    boolean isQuoted = false;
+    for (int index = end - 1; index >= 0; index--) {
+      char letter = list.charAt(index);
+      if (letter == '"' && !(isQuoted && isEscaped(list, index))) {
+        isQuoted = !isQuoted;
+      } else if (letter == ',' && !isQuoted) {
+        left--;
+        if (left == 0) {
+          return Optional.of(list.substring(index + 1, end));
+        }
+        end = index;
+      }
+    }
+    return left == 1 ? Optional.of(list.substring(0, end)) : Optional.empty();
+  }
+
+  /** Whether the character at this index is escaped, within quotes. */
+  private static boolean isEscaped(String text, int index) {
+    int first = index;
+    while (first > 0 && text.charAt(first - 1) == '\\') {
+      first--;
+    }
+    return (index - first) % 2 == 1;
+  }
+
+  /** The parts of a text between semicolons outside of quotes; none if a quote is open. */
+  private static List<String> split(String text) {
     List<String> parts = new ArrayList<>();
     int start = 0;
     boolean isQuoted = false;
     boolean isEscaped = false;
     for (int index = 0; index < text.length(); index++) {
       char letter = text.charAt(index);
-      if (letter == separator && !isQuoted) {
+      if (letter == ';' && !isQuoted) {
         parts.add(text.substring(start, index));
         start = index + 1;
         continue;
