@@ -29,17 +29,20 @@ const RULES: &str = "domain: d\ndescriptors:\n  - key: generic_key\n    rate_lim
 pub fn differential(binary: &Binary) {
     let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (first, wanted) = (number("TIDEGATE_SEED").unwrap_or(1), number("TIDEGATE_COMPARISONS").unwrap_or(1));
-    let mut compared = 0;
+    let (mut compared, mut calls) = (0, 0);
     for seed in first.. {
-        compared += round(binary, seed);
+        let (requests, limited) = round(binary, seed);
+        (compared, calls) = (compared + requests, calls + limited);
+        println!("seed {seed}: {limited} of {requests} requests are limited");
         if compared >= wanted {
-            return;
+            break;
         }
     }
+    assert!(calls * 20 > compared, "only {calls} of {compared} requests are limited");
 }
 
-/// Compares the requests to configurations made by a seed; returns their number.
-fn round(binary: &Binary, seed: u64) -> u64 {
+/// Compares the requests to configurations made by a seed; returns their number, and how many of them are limited.
+fn round(binary: &Binary, seed: u64) -> (u64, u64) {
     let folder = tempfile::tempdir().unwrap();
     let rules = folder.path().join("rules.yaml");
     std::fs::write(&rules, RULES).unwrap();
@@ -95,9 +98,8 @@ fn round(binary: &Binary, seed: u64) -> u64 {
         first.iter().map(|one| one.as_str()).collect::<Vec<_>>().join("\n"),
         env::var("TIDEGATE_SHOW").map_or(String::new(), |_| serde_json::to_string_pretty(&config).unwrap())
     );
-    assert!(calls * 20 > compared, "only {calls} of {compared} requests are limited");
     assert!(unknown * 2 < compared, "of {unknown} requests beside {compared} it is not known");
-    compared
+    (compared, calls)
 }
 
 /// The known facts of a request: the name of its route, and the call for it.
@@ -180,7 +182,8 @@ impl Routes<'_> {
             settings["rate_limits"] = json!([self.entry(false)]);
         }
         let share = |numerator: u32| json!({"default_value": {"numerator": numerator}});
-        self.generator.maybe(&mut settings, "filter_enabled", &[share(0), share(100), share(100)]);
+        let enabled = if self.generator.rng.once_in(8) { share(0) } else { share(100) };
+        self.generator.maybe(&mut settings, "filter_enabled", &[enabled]);
         let mut config = typed("envoy.extensions.filters.http.ratelimit.v3.RateLimit", settings);
         if self.generator.rng.once_in(4) {
             config = in_typed_struct("xds.type.v3.TypedStruct", config);
