@@ -111,6 +111,8 @@ test.skipIf(!isRequired && python === undefined)(
 
 test.skipIf(!isRequired)(
   "the sample of Next.js with the packed package: five requests pass and the sixth is denied",
+  // The sample has the timeout of 50 ms too.
+  { retry: 2, timeout: 240_000 },
   async () => {
     const { url } = await serve(RULES, ["--http-listen", "127.0.0.1:0"]);
     const project = mkdtempSync(join(tmpdir(), "tidegate-"));
@@ -138,6 +140,10 @@ test.skipIf(!isRequired)(
       await sleep(50);
     }
     const get = (headers: Record<string, string>): Promise<Response> => curl(`http://127.0.0.1:${port}/`, headers);
+    // The first requests compile the route, and may be admitted without an answer in time.
+    for (let wait = 0; wait < 100 && !(await get({ "x-api-key": "first" })).headers.has("ratelimit"); wait++) {
+      await sleep(50);
+    }
     for (let remaining = 4; remaining >= 0; remaining--) {
       const response = await get({ "x-api-key": "alice" });
       expect([response.status, await response.text()]).toEqual([200, expect.stringContaining("<p>hello</p>")]);
@@ -149,7 +155,6 @@ test.skipIf(!isRequired)(
     expect(Number(denied.headers.get("retry-after"))).toBeGreaterThan(600);
     expect((await get({})).status).toBe(400);
   },
-  240_000,
 );
 
 test.skipIf(!isRequired)(
