@@ -31,8 +31,8 @@ pub(super) struct Clients {
     /// Then plant faults into copies of the clients' sources, and check that the conformance cases find each of them.
     #[arg(long)]
     faults: bool,
-    /// Languages to test (python, go, node, java, rust); by default all.
-    #[arg(value_name = "LANGUAGE")]
+    /// Languages to test; by default all.
+    #[arg(value_name = "LANGUAGE", value_parser = ["python", "go", "node", "java", "rust"])]
     only: Vec<String>,
 }
 
