@@ -47,11 +47,12 @@ impl OverlayStore {
         let _file = self.file.lock();
         let mut kept = Overlays::clone(&self.current());
         kept.expire(now);
+        // First, so that what is listed beside the first decisions has not expired.
+        self.replace(kept.clone());
         if kept != Overlays::default() {
             // `put_in_force` logs errors.
             let _ = put_in_force(&kept);
         }
-        self.replace(kept);
     }
 
     /// Changes the overrides and blocks: on disk first, so that what is in force survives a restart, then in force, or neither.
@@ -191,6 +192,24 @@ mod tests {
         fs::read(&next).expect("the writer's text");
         // A pipe cannot be synchronized with a disk.
         assert!(matches!(writer.join().expect("no panic"), Err(OverlayError::File { .. })));
+    }
+
+    #[test]
+    fn a_block_that_expired_before_the_start_is_not_listed_once_the_others_are_in_force() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("overrides.json");
+        let store = OverlayStore::open(Some(path.clone())).expect("no file yet");
+        let two = |overlays: &mut Overlays| {
+            overlays.blocks.extend([("b".into(), block(None)), ("c".into(), block(Some(NOW)))]);
+        };
+        store.change(two, |_| Ok(())).expect("written");
+        let started = OverlayStore::open(Some(path)).expect("the file");
+        let mut listed = 0;
+        started.restore(NOW, |_| {
+            listed = started.current().blocks.len();
+            Ok(())
+        });
+        assert_eq!(listed, 1);
     }
 
     /// A block stayed in force beyond its time, without a word, as long as the disk was full.
