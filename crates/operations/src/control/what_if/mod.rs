@@ -116,6 +116,16 @@ enum Requests {
     Log(Vec<u8>),
 }
 
+impl Requests {
+    /// Refuses a log of which so many requests came after a request that was sent later. The record may have some: threads decide at once.
+    fn check_order(&self, late: u64) -> Result<(), WhatIfError> {
+        match self {
+            Self::Log(_) if late > 0 => Err(WhatIfError::OutOfOrder(late)),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A comparison that can run on a separate thread.
 struct Run {
     control: Arc<Control>,
@@ -231,9 +241,7 @@ impl Run {
         let applied = apply_in_order(vec![Steps(in_time)], |step| replay.apply(step));
         applied.map_err(|_| WhatIfError::Failed)?;
         let is_partial = is_over();
-        if replay.out_of_order() > 0 && matches!(self.requests, Requests::Log(_)) {
-            return Err(WhatIfError::OutOfOrder(replay.out_of_order()));
-        }
+        self.requests.check_order(replay.out_of_order())?;
         let no_room = replay.no_room();
         let (report, suggestions) = replay.into_report();
         if report.requests == 0 {

@@ -1,6 +1,8 @@
 //! The record of decisions of a service, and the reading of logs from callers.
 
-use super::{LOG_BYTES_MAX, Recorder, RecorderStatus, WhatIfError, decompressed, documents, log_steps};
+use super::{
+    LOG_BYTES_MAX, Recorder, RecorderStatus, Requests, WhatIfError, decompressed, documents, log_steps,
+};
 use crate::control::Live;
 use flate2::{Compression, write::GzEncoder};
 use std::{
@@ -295,6 +297,30 @@ fn resets_of_a_log_are_steps_and_its_rules_are_not() {
     let steps: Vec<Step> = log_steps(log.as_bytes(), &mut counts, || false).collect();
     assert!(matches!(&*steps, [Step::Reset(reset)] if reset.domain == "shop"), "{steps:?}");
     assert_eq!(counts.bad, 0);
+}
+
+#[test]
+fn a_log_whose_oldest_line_is_behind_more_lines_than_are_sorted_is_refused() {
+    let line = |second: u32| {
+        let time = format!("2026-03-01T{:02}:{:02}:{:02}Z", second / 3_600, second / 60 % 60, second % 60);
+        let entries = r#"[{"key":"user","value":"eve"}]"#;
+        let descriptor = format!(
+            r#"{{"entries":{entries},"hits":1,"code":"OK","limit":null,"remaining":0,"reset_ns":null}}"#
+        );
+        format!(r#"{{"v":1,"time":"{time}","domain":"shop","code":"OK","descriptors":[{descriptor}]}}"#)
+            + "\n"
+    };
+    let late = |seconds: &mut dyn Iterator<Item = u32>| {
+        let (log, mut counts) = (seconds.map(line).collect::<String>(), LineCounts::default());
+        let mut replay = Replay::new(rules(), None, 10);
+        let steps = Steps(log_steps(log.as_bytes(), &mut counts, || false));
+        apply_in_order(vec![steps], |step| replay.apply(step)).expect("rules that are in force");
+        replay.out_of_order()
+    };
+    let requests = Requests::Log(Vec::new());
+    let (sorted, unsorted) = (late(&mut (1..300).chain(0..1)), late(&mut (100..8_400).chain(0..100)));
+    assert!(requests.check_order(sorted).is_ok(), "{sorted}");
+    assert!(matches!(requests.check_order(unsorted), Err(WhatIfError::OutOfOrder(100))), "{unsorted}");
 }
 
 /// Ten million lines without decisions were read for 40 seconds.
