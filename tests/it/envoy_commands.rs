@@ -155,7 +155,7 @@ fn a_request_is_explained_from_its_route_to_the_response() {
     );
 }
 
-/// Exit code 0 says that a limit can deny such a request.
+/// The exit code is 0 if a limit can deny the request.
 #[test]
 fn a_request_that_a_filter_does_not_limit_is_not_explained_as_limited() {
     let config = include_str!("../../deploy/envoy/quickstart.yaml");
@@ -171,7 +171,7 @@ fn a_request_that_a_filter_does_not_limit_is_not_explained_as_limited() {
         |name: &str, numerator: u32| format!("{name}: {{ default_value: {{ numerator: {numerator} }} }}");
     for (settings, hits, code, expected) in [
         ("", "", 0, "over a limit: 429"),
-        ("", ", hits_addend: { number: 0 }", 0, "api_key=a, 0 hits: asks the limit and charges nothing"),
+        ("", ", hits_addend: { number: 0 }", 0, "api_key=a, 0 hits: a peek, which charges nothing"),
         ("", ", hits_addend: { is_negative_hits: true, number: 2 }", 1, "api_key=a, gives 2 hits back"),
         ("", cost, 1, "no descriptor, since the request has no number from 0 to 1000000000 in %REQ(x-cost)%"),
         (&*of_percent("filter_enabled", 0), "", 1, "the filter is enabled for 0 of 100 requests"),

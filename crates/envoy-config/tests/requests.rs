@@ -77,7 +77,7 @@ fn sent(hits: Hits) -> Seen {
     Seen::Sent("generic_key=all".to_owned(), EntryHits::Known(hits))
 }
 
-/// Only what is certain is said: a share of requests, and the origin of a request, are unknown.
+/// What depends on chance or on the origin of a request is unknown.
 #[test]
 fn a_filter_that_is_enabled_for_no_request_makes_no_call() {
     let share = |numerator: u32| {

@@ -1,4 +1,4 @@
-//! Limits that requests ask, and that nothing charges.
+//! Limits that entries peek at or give hits back to, and that no entry charges.
 
 use super::{
     finding::{Findings, Kind},
@@ -9,7 +9,7 @@ use tidegate_core::rules::Origin;
 
 /// The descriptors with a limit, by the effect of their hits.
 ///
-/// A route may ask a limit that another charges, so that nothing is reported before all of them are known.
+/// One route may peek at a limit that another route charges, so that nothing is reported before all routes are known.
 #[derive(Default)]
 pub(super) struct Charges {
     /// Those whose hits are charged, with their domains.
@@ -50,11 +50,11 @@ impl Charges {
                 continue;
             }
             let what = match is_peek {
-                true => format!("the limit of {shape} is asked with 0 hits"),
-                false => format!("hits are given back to the limit of {shape}"),
+                true => format!("this entry peeks at the limit of {shape} (0 hits)"),
+                false => format!("this entry gives hits back to the limit of {shape}"),
             };
             let message = format!(
-                "{what}, and nothing charges it, so it denies nothing; remove hits_addend, or add an entry with \
+                "{what}, and no entry charges it, so it denies nothing; remove hits_addend, or add an entry with \
                  the same actions, apply_on_stream_done: true and the hits of a request"
             );
             findings.add_at(Kind::NeverCharged, at, &place, message, None);

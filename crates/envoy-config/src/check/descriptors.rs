@@ -138,10 +138,10 @@ fn add_charge(one: &Applied<'_, '_>, shape: &Shape, shapes: &Shapes<'_, '_>, col
     }
 }
 
-/// Whether an entry at the beginning asks the limit of a descriptor of the end. Hits that are given back are never denied.
+/// Whether the limit of a descriptor of the end can deny an entry at the beginning. Hits that are given back are never denied.
 fn is_asked_before(shape: &Shape, applied: &[Applied<'_, '_>]) -> bool {
-    let asks = |policy: &Policy| !policy.on_stream_done && (policy.charges() || policy.is_peek());
-    let at_start = applied.iter().filter(|other| asks(other.policy));
+    let can_be_denied = |policy: &Policy| !policy.on_stream_done && (policy.charges() || policy.is_peek());
+    let at_start = applied.iter().filter(|other| can_be_denied(other.policy));
     at_start.flat_map(|other| &other.shapes).any(|other| other.keys() == shape.keys())
 }
 

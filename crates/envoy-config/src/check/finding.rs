@@ -58,7 +58,7 @@ kinds! {
     DescriptorEndsEarly = "descriptor-ends-early", Unlimited, "A descriptor that ends at a rule without a limit, above those that have one.";
     RuleNotSent = "rule-not-sent", Unlimited, "A rule that no descriptor reaches.";
     OnlyAtEnd = "only-at-end", Unlimited, "A limit that is charged at the end of requests and never asked before.";
-    NeverCharged = "never-charged", Unlimited, "A limit that requests ask without hits, and that nothing charges.";
+    NeverCharged = "never-charged", Unlimited, "A limit that entries only peek at or give hits back to, and that no entry charges.";
     TicketNotReturned = "ticket-not-returned", Unlimited, "A limit of requests in flight, or a reservation, whose end is not sent.";
     TicketKey = "ticket-key", Unlimited, "The ticket is sent under another key than `slot`.";
     FilterAbsent = "filter-absent", Unlimited, "Entries of rate_limits without a filter that applies them.";

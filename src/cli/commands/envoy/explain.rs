@@ -189,7 +189,7 @@ fn made_text(entry: &ExplainedEntry) -> String {
         Made::Unknown(why) => format!("cannot tell: {why}"),
     };
     let hits = match &entry.hits {
-        Some(EntryHits::Known(Hits::Peek)) => ", 0 hits: asks the limit and charges nothing".to_owned(),
+        Some(EntryHits::Known(Hits::Peek)) => ", 0 hits: a peek, which charges nothing".to_owned(),
         Some(EntryHits::Known(Hits::GiveBack(hits))) => format!(", gives {hits} hits back"),
         hits => hits.as_ref().and_then(number_text).map_or_else(String::new, |hits| format!(", {hits} hits")),
     };
