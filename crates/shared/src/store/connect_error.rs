@@ -87,16 +87,13 @@ fn refuses_for_now(error: &RedisError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use redis::Value;
+    use super::{super::failure::error_of, *};
 
     /// A server that was started during such a state used to end, and a rolling restart then ended all servers.
     #[test]
     fn a_store_that_refuses_writes_for_now_is_joined_later() {
         let is_temporary = |line: &str| {
-            let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("a reply");
-            let error = Value::extract_error(reply).expect_err("an error");
-            ConnectError::Store { address: "a store".to_owned(), error }.is_temporary()
+            ConnectError::Store { address: "a store".to_owned(), error: error_of(line) }.is_temporary()
         };
         for line in [
             "OOM command not allowed when used memory > 'maxmemory'.",

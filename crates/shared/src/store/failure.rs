@@ -61,18 +61,20 @@ pub(super) fn is_response(error: &RedisError) -> bool {
     error.code().is_some()
 }
 
+/// The error that the client makes of an error reply.
+#[cfg(test)]
+pub(super) fn error_of(line: &str) -> RedisError {
+    let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("a reply");
+    redis::Value::extract_error(reply).expect_err("an error")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redis::Value;
 
     /// The end of a request with a damaged slot used to take the store away from all requests, 64 times in a minute.
     #[test]
     fn an_error_of_a_script_over_a_damaged_counter_puts_only_that_counter_in_doubt() {
-        let error = |line: &str| {
-            let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).expect("a reply");
-            Value::extract_error(reply).expect_err("an error")
-        };
         for (fault, line) in [
             (
                 Fault::Counters,
@@ -103,8 +105,8 @@ mod tests {
                 "ERR Error running script: killed by user with SCRIPT KILL. script: a219, on @user_script:1.",
             ),
         ] {
-            assert_eq!(Fault::of(&error(line)), fault, "{line}");
-            assert!(is_response(&error(line)), "{line}");
+            let error = error_of(line);
+            assert_eq!((Fault::of(&error), is_response(&error)), (fault, true), "{line}");
         }
         let late = RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
         assert_eq!((Fault::of(&late), is_response(&late)), (Fault::Connection, false));

@@ -26,7 +26,6 @@ import io.tidegate.client.middleware.Guard;
 import io.tidegate.client.middleware.Key;
 import io.tidegate.client.middleware.Limits;
 import io.tidegate.client.middleware.Missing;
-import io.tidegate.client.middleware.RequestInfo;
 import io.tidegate.client.servlet.RateLimitFilter;
 import jakarta.servlet.DispatcherType;
 import jakarta.servlet.http.HttpServlet;
@@ -251,34 +250,8 @@ class MiddlewareTest {
                 (decision, request) -> {
                   throw new StackOverflowError("of the application");
                 });
-    RequestInfo request =
-        new RequestInfo() {
-          @Override
-          public String peer() {
-            return "192.0.2.1";
-          }
-
-          @Override
-          public String method() {
-            return "GET";
-          }
-
-          @Override
-          public String path() {
-            return "/";
-          }
-
-          @Override
-          public List<String> header(String name) {
-            return List.of();
-          }
-
-          @Override
-          public Object nativeRequest() {
-            return this;
-          }
-        };
-    assertTrue(new Guard(client, limits).decideAsync(request).isCompletedExceptionally());
+    assertTrue(
+        new Guard(client, limits).decideAsync(UnansweredTest.REQUEST).isCompletedExceptionally());
   }
 
   @Test
