@@ -114,7 +114,7 @@ async fn calls_wait_in_their_order_and_those_that_are_reset_leave_it() {
 /// Envoy may send the end of a request after the start of the next request, over another connection. Only ends within half of the default wait
 /// count: on a busy machine the end may take longer than the wait.
 async fn a_start_before_its_end_is_not_denied_by_the_default_wait() {
-    const ENDS: usize = 100;
+    const ENDS: usize = 200;
     let store = RedisServer::start();
     let world = start(2, &store);
     let mut client = world.servers[0].client().await;
