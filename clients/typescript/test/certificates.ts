@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
-import { chmodSync, mkdtempSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { chmodSync } from "node:fs";
 import { join } from "node:path";
+import { folder } from "./servers.js";
 
 /** Paths of a certificate and its key. */
 export interface Certificate {
@@ -11,8 +11,8 @@ export interface Certificate {
 
 /** Makes a certificate with `openssl`: an authority's, or signed by an authority. */
 export function certificate(name: string, issuer?: Certificate, names = "DNS:localhost,IP:127.0.0.1"): Certificate {
-  const folder = mkdtempSync(join(tmpdir(), "tidegate-"));
-  const made = { path: join(folder, "certificate.pem"), key: join(folder, "key.pem") };
+  const place = folder();
+  const made = { path: join(place, "certificate.pem"), key: join(place, "key.pem") };
   const signed = issuer === undefined ? [] : ["-CA", issuer.path, "-CAkey", issuer.key];
   execFileSync(
     "openssl",

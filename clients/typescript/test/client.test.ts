@@ -1,11 +1,8 @@
-import { mkdtempSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, onTestFinished, test } from "vitest";
 import { Descriptor, RequestError, Tidegate, type Reason, type TidegateOptions } from "../src/index.js";
 import { targets } from "../src/grpc.js";
-import { misbehaving, serve, unusedPort } from "./servers.js";
+import { folder, misbehaving, serve, unusedPort } from "./servers.js";
 
 const HUNDRED = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]}";
 const FAST =
@@ -69,7 +66,7 @@ test("waiting ends when the hits fit, or at once if they cannot", async () => {
 });
 
 test("a Unix socket, and several addresses", async () => {
-  const path = `unix:${mkdtempSync(join(tmpdir(), "tidegate-"))}/t.sock`;
+  const path = `unix:${folder()}/t.sock`;
   await serve(HUNDRED, [], path);
   expect((await clientOf(path).limit({ user: "a" })).remaining).toBe(99);
   const [one, other] = [await serve(HUNDRED), await serve(HUNDRED)];

@@ -1,11 +1,10 @@
 import { execFileSync, spawn, spawnSync } from "node:child_process";
-import { cpSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createConnection } from "node:net";
-import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { BINARY, curl, kill, serve, start, unusedPort } from "./servers.js";
+import { BINARY, curl, folder, kill, serve, start, unusedPort } from "./servers.js";
 
 const PACKAGE = resolve(import.meta.dirname, "..");
 const RULES =
@@ -98,7 +97,7 @@ test("the lock file has every optional package of its packages, those of other p
 test.skipIf(!isRequired && python === undefined)(
   "the generated code is that of the protos",
   () => {
-    const output = mkdtempSync(join(tmpdir(), "tidegate-"));
+    const output = folder();
     execFileSync("node", ["scripts/generate.mjs", output], {
       cwd: PACKAGE,
       env: { ...process.env, PYTHON: python ?? "python3" },
@@ -115,7 +114,7 @@ test.skipIf(!isRequired)(
   { retry: 2, timeout: 240_000 },
   async () => {
     const { url } = await serve(RULES, ["--http-listen", "127.0.0.1:0"]);
-    const project = mkdtempSync(join(tmpdir(), "tidegate-"));
+    const project = folder();
     cpSync(join(PACKAGE, "samples/nextjs"), project, { recursive: true });
     run("npm", ["pack", "--pack-destination", project], PACKAGE);
     const packed = readdirSync(project).filter((name) => name.endsWith(".tgz"));
@@ -161,7 +160,7 @@ test.skipIf(!isRequired)(
   "the README works with the packed package in an empty project, as a module and as CommonJS",
   async () => {
     const { address } = await start(BINARY, ["serve", "--listen", "127.0.0.1:0", "--log-format", "json"]);
-    const project = mkdtempSync(join(tmpdir(), "tidegate-"));
+    const project = folder();
     run("npm", ["pack", "--pack-destination", project], PACKAGE);
     const packed = readdirSync(project).filter((name) => name.endsWith(".tgz"));
     run("npm", ["init", "-y"], project);

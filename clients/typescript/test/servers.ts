@@ -2,7 +2,7 @@ import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { BytesValueSchema, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { Client, credentials } from "@grpc/grpc-js";
 import { execFile, spawn, type ChildProcess } from "node:child_process";
-import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
@@ -52,9 +52,18 @@ export async function kill(child: ChildProcess): Promise<void> {
   }
 }
 
+/** Makes an empty folder, which is removed with the test. */
+export function folder(): string {
+  const made = mkdtempSync(join(tmpdir(), "tidegate-"));
+  onTestFinished(() => {
+    rmSync(made, { recursive: true, force: true });
+  });
+  return made;
+}
+
 /** Starts `tidegate serve` with rules. */
 export function serve(rules: string, args: readonly string[] = [], listen = "127.0.0.1:0"): Promise<Server> {
-  const path = join(mkdtempSync(join(tmpdir(), "tidegate-")), "rules.yaml");
+  const path = join(folder(), "rules.yaml");
   writeFileSync(path, rules);
   return start(BINARY, ["serve", "--rules", path, "--listen", listen, "--log-format", "json", ...args]);
 }

@@ -40,11 +40,11 @@ class PackageTest {
   void theReadmeWorksWithTheInstalledPackageInAnEmptyProject() throws Exception {
     Matcher lines = FIRST_BLOCK.matcher(Files.readString(Path.of("../README.md")));
     assertTrue(lines.find());
-    Path project = Files.createTempDirectory("tidegate-");
-    Files.writeString(
-        project.resolve("pom.xml"), POM.formatted(System.getProperty("tidegate.version")));
-    Path sources = Files.createDirectories(project.resolve("src/main/java"));
     try (Servers servers = new Servers()) {
+      Path project = servers.folder();
+      Files.writeString(
+          project.resolve("pom.xml"), POM.formatted(System.getProperty("tidegate.version")));
+      Path sources = Files.createDirectories(project.resolve("src/main/java"));
       String address = servers.serveDemo().address();
       Files.writeString(
           sources.resolve("Main.java"),

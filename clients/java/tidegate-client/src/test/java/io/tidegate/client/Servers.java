@@ -21,8 +21,10 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.Deque;
 import java.util.List;
+import java.util.stream.Stream;
 
 /**
  * Servers of one test: processes of {@code tidegate}, and channels to them. Closed with the test.
@@ -110,7 +112,7 @@ public final class Servers implements AutoCloseable {
   /** Starts {@code tidegate serve} with rules. */
   public Server serveOn(String listen, String rules, String... arguments) {
     try {
-      Path file = Files.createTempDirectory("tidegate-").resolve("rules.yaml");
+      Path file = folder().resolve("rules.yaml");
       Files.writeString(file, rules);
       List<String> all =
           new ArrayList<>(List.of("serve", "--rules", file.toString(), "--listen", listen));
@@ -149,6 +151,24 @@ public final class Servers implements AutoCloseable {
   public <T extends AutoCloseable> T closing(T opened) {
     open.push(opened);
     return opened;
+  }
+
+  /** Makes an empty folder, which is removed with the test. */
+  public Path folder() throws IOException {
+    Path made = Files.createTempDirectory("tidegate-");
+    open.push(() -> remove(made));
+    return made;
+  }
+
+  private static void remove(Path folder) throws IOException {
+    List<Path> all;
+    try (Stream<Path> found = Files.walk(folder)) {
+      all = new ArrayList<>(found.toList());
+    }
+    Collections.reverse(all);
+    for (Path one : all) {
+      Files.delete(one);
+    }
   }
 
   /** Sets the clock of a server with {@code --test-clock}, in nanoseconds since 1970. */

@@ -18,7 +18,6 @@ import io.opentelemetry.context.Scope;
 import io.opentelemetry.context.propagation.ContextPropagators;
 import io.tidegate.client.metrics.MicrometerObserver;
 import io.tidegate.client.tracing.TraceContext;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashSet;
@@ -132,7 +131,7 @@ class TidegateTest {
 
   @Test
   void aUnixSocketAndSeveralAddresses() throws Exception {
-    Path socket = Files.createTempDirectory("tidegate-").resolve("t.sock");
+    Path socket = servers.folder().resolve("t.sock");
     servers.serveOn("unix:" + socket, HUNDRED);
     Tidegate overSocket = servers.client(builder("unix:" + socket));
     assertEquals(99, overSocket.limit(USER).remaining().orElseThrow());

@@ -34,15 +34,14 @@ class TlsTest {
   private record Certificate(Path path, Path key) {}
 
   /** Makes a certificate with {@code openssl}: an authority's, or signed by an authority. */
-  private static Certificate certificate(String name, @Nullable Certificate issuer)
+  private Certificate certificate(String name, @Nullable Certificate issuer)
       throws IOException, InterruptedException {
     return certificate(name, issuer, "IP:127.0.0.1");
   }
 
-  private static Certificate certificate(
-      String name, @Nullable Certificate issuer, String alternativeName)
+  private Certificate certificate(String name, @Nullable Certificate issuer, String alternativeName)
       throws IOException, InterruptedException {
-    Path folder = Files.createTempDirectory("tidegate-");
+    Path folder = servers.folder();
     Certificate made =
         new Certificate(folder.resolve("certificate.pem"), folder.resolve("key.pem"));
     List<String> command =
