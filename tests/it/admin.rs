@@ -132,7 +132,7 @@ async fn metrics_are_prometheus_text_unless_openmetrics_is_accepted() {
 
 #[tokio::test]
 async fn a_draining_server_is_not_ready() {
-    let (server, port) = start(RULES, &["--drain-delay", "20s"]);
+    let (server, port) = start(RULES, &["--drain-delay", "10m"]);
     server.signal(rustix::process::Signal::TERM);
     // The signal takes some time to arrive.
     while get(port, "/readyz").await.0 == 200 {}

@@ -54,7 +54,7 @@ async fn every_response_matches_its_description() {
     let token =
         make.args(["token", "test", "--role", "read", "--file"]).arg(&file).output().expect("it runs").stdout;
     let token = String::from_utf8(token).expect("text");
-    let bounds = ["--http-max-body-bytes", "1000", "--http-timeout", "500ms", "--drain-delay", "20s"];
+    let bounds = ["--http-max-body-bytes", "1000", "--http-timeout", "500ms", "--drain-delay", "10m"];
     let options =
         ["--response-headers", "draft11,retry-after", "--dynamic-metadata", "--http-listen", "127.0.0.1:0"];
     let console = ["--control", "loopback", "--console"];
