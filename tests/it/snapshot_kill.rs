@@ -69,7 +69,7 @@ async fn a_killed_server_loses_at_most_the_last_interval() {
         server.wait();
         let hits = load.finish().await;
         // The snapshot has begun and is committed: hits answered before are kept.
-        let began = last_snapshot_began(&server.log());
+        let began = server.read_log(last_snapshot_began);
         snapshots += began.iter().count();
 
         let server = Server::with_rules(rules.path(), &arguments);

@@ -136,6 +136,11 @@ impl Server {
         self.log.lock().expect("no thread panics while holding it").clone()
     }
 
+    /// Reads the lines logged so far where they are: a copy of a long log takes longer than most waits.
+    pub fn read_log<T>(&self, read: impl FnOnce(&[String]) -> T) -> T {
+        read(&self.log.lock().expect("no thread panics while holding it"))
+    }
+
     /// The lines of the log that contain the text. Waits for the first such line: it may arrive after the event that it reports.
     pub fn logged(&self, text: &str) -> Vec<String> {
         eventually_blocking(text, || {
