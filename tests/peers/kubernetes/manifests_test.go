@@ -114,7 +114,7 @@ func expectKinds(t *testing.T, name string, kinds []string, expected ...string) 
 }
 
 func TestPlainManifestsDecode(t *testing.T) {
-	for _, file := range []string{"kubernetes/sidecar.yaml", "kubernetes/istio.yaml",
+	for _, file := range []string{"kubernetes/sidecar.yaml", "kubernetes/istio.yaml", "kubernetes/limitador.yaml",
 		"kubernetes/standalone/namespace.yaml", "kubernetes/standalone/service-monitor.yaml"} {
 		text, err := os.ReadFile(filepath.Join(deploy, file))
 		if err != nil {

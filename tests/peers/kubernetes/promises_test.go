@@ -6,8 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"helm.sh/helm/v3/pkg/chartutil"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -225,10 +227,125 @@ func TestTheChartRefusesValuesThatCannotWork(t *testing.T) {
 		"networkPolicy.egress":      {"counters": map[string]any{"url": "redis://valkey:6379"}},
 		"replicas: 1":               {"replicas": 2, "persistence": map[string]any{"enabled": true}},
 		"needs tls.grpc.secretName": {"tls": map[string]any{"grpc": map[string]any{"clientCa": true}}},
+		"maps no ports":             {"service": map[string]any{"grpcPort": 9000}},
+		"A is in env and in":        {"env": map[string]any{"A": "1"}, "extraEnv": []any{map[string]any{"name": "A", "value": "2"}}},
 		"needs tls.grpc.clientCa":   {"tls": map[string]any{"grpc": map[string]any{"secretName": "a", "allowSan": []any{"b"}}}},
 	} {
 		if _, err := tryToRender(t, values); err == nil || !strings.Contains(err.Error(), expected) {
 			t.Errorf("%v, expected %q", err, expected)
 		}
+	}
+}
+
+// environment returns the variables of a pod's only container, and fails if a name is there twice: Helm 4 refuses such a manifest.
+func environment(t *testing.T, deployment appsv1.Deployment) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, variable := range deployment.Spec.Template.Spec.Containers[0].Env {
+		if _, isTwice := found[variable.Name]; isTwice {
+			t.Errorf("%s is set twice", variable.Name)
+		}
+		found[variable.Name] = variable.Value
+	}
+	return found
+}
+
+// ofChart renders the Deployment with the values of a file, whose numbers are floating-point numbers.
+func ofChart(t *testing.T, values string) appsv1.Deployment {
+	t.Helper()
+	parsed, err := chartutil.ReadValues([]byte(values))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return find[appsv1.Deployment](t, render(t, parsed), "Deployment", "edge-tidegate")
+}
+
+func TestNumbersOfVariablesHaveNoExponent(t *testing.T) {
+	found := environment(t, ofChart(t, "env: { A: 1000000, B: 0.5, C: true, D: 5s, E: 12345678901 }"))
+	for name, expected := range map[string]string{"A": "1000000", "B": "0.5", "C": "true", "D": "5s", "E": "12345678901"} {
+		if found[name] != expected {
+			t.Errorf("%s is %q, expected %q", name, found[name], expected)
+		}
+	}
+}
+
+func TestVariablesOfTheUserReplaceThoseOfTheChart(t *testing.T) {
+	found := environment(t, ofChart(t, `
+env: { TIDEGATE_LOG_FORMAT: text }
+extraEnv: [{ name: TIDEGATE_DRAIN_DELAY, value: 1m }, { name: TIDEGATE_CONTROL, value: any }]
+control: { reach: loopback }
+tokens: { secretName: tokens }`))
+	for name, expected := range map[string]string{"TIDEGATE_LOG_FORMAT": "text", "TIDEGATE_DRAIN_DELAY": "1m",
+		"TIDEGATE_CONTROL": "any", "TIDEGATE_RULES": "/etc/tidegate/rules", "TIDEGATE_LISTEN": "0.0.0.0:8081"} {
+		if found[name] != expected {
+			t.Errorf("%s is %q, expected %q", name, found[name], expected)
+		}
+	}
+}
+
+// Helm merges the maps of values: a default file of rules would be in force beside the files of the user.
+func TestTheExampleOfTheChartIsInForceOnlyWithoutRules(t *testing.T) {
+	for _, one := range []struct {
+		rules    map[string]any
+		expected string
+	}{
+		{map[string]any{}, "rules.yaml"},
+		{map[string]any{"edge.yaml": otherRules}, "edge.yaml"},
+	} {
+		values := map[string]any{"rules": one.rules}
+		files := find[corev1.ConfigMap](t, render(t, values), "ConfigMap", "edge-tidegate-rules").Data
+		if len(files) != 1 || !strings.Contains(files[one.expected], "domain: edge\n") {
+			t.Errorf("%v: %v", one.rules, files)
+		}
+		if isSaid := strings.Contains(notes(t, values), "The rules are an example"); isSaid != (len(one.rules) == 0) {
+			t.Errorf("%v: %v", one.rules, isSaid)
+		}
+	}
+}
+
+func plain(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(deploy, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Envoy admits every request while it has no server. A pod that is replaced serves until no Envoy calls it, and then has time to stop.
+func TestAnUpdateLeavesNoEnvoyWithoutAServer(t *testing.T) {
+	// The default of --drain-timeout, and the time that a stop waits for the last snapshot.
+	const stop = 10*time.Second + 10*time.Second
+	for _, one := range []struct {
+		deployment appsv1.Deployment
+		delay      time.Duration
+		stop       time.Duration
+	}{
+		// Envoy resolves a headless Service every 5 s, and DNS may keep the answer for 30 s.
+		{ofChart(t, ""), 35 * time.Second, stop},
+		{find[appsv1.Deployment](t, kustomize(t, "kubernetes/standalone"), "Deployment", "tidegate"), 35 * time.Second, stop},
+		{find[appsv1.Deployment](t, kustomize(t, "kubernetes/shared"), "Deployment", "tidegate"), 35 * time.Second, stop},
+		{find[appsv1.Deployment](t, plain(t, "kubernetes/istio.yaml"), "Deployment", "ratelimit"), 10 * time.Second, stop / 2},
+		{find[appsv1.Deployment](t, plain(t, "kubernetes/limitador.yaml"), "Deployment", "limitador-limitador"), 10 * time.Second, stop / 2},
+	} {
+		name, strategy := one.deployment.Name, one.deployment.Spec.Strategy.RollingUpdate
+		if strategy == nil || strategy.MaxSurge.IntValue() != 1 || strategy.MaxUnavailable.IntValue() != 0 {
+			t.Errorf("%s: %+v", name, strategy)
+		}
+		delay, err := time.ParseDuration(environment(t, one.deployment)["TIDEGATE_DRAIN_DELAY"])
+		if err != nil || delay < one.delay {
+			t.Errorf("%s: the drain delay %v, %v", name, delay, err)
+		}
+		grace := one.deployment.Spec.Template.Spec.TerminationGracePeriodSeconds
+		if grace == nil || time.Duration(*grace)*time.Second < delay+one.stop {
+			t.Errorf("%s: the grace period is shorter than a stop", name)
+		}
+	}
+}
+
+// With a volume the next pod begins when the pod before it has ended.
+func TestAPodWithAVolumeEndsWithoutADelay(t *testing.T) {
+	if found := environment(t, ofChart(t, "persistence: { enabled: true }")); found["TIDEGATE_DRAIN_DELAY"] != "0s" {
+		t.Errorf("%v", found)
 	}
 }

@@ -39,65 +39,96 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if and .Values.tls.grpc.allowSan (not .Values.tls.grpc.clientCa) }}
 {{- fail "tls.grpc.allowSan needs tls.grpc.clientCa=true" }}
 {{- end }}
+{{- with .Values.service }}
+{{- if and (eq (toString .clusterIP) "None") (or (ne (int .grpcPort) 8081) (ne (int .httpPort) 8082)) }}
+{{- fail "service.grpcPort and service.httpPort take a service.clusterIP, such as \"\": a headless Service (None) maps no ports, and pods listen on 8081 and 8082" }}
+{{- end }}
+{{- end }}
+{{- range .Values.extraEnv }}
+{{- if hasKey $.Values.env .name }}
+{{- fail (printf "%s is in env and in extraEnv; remove one of them" .name) }}
+{{- end }}
+{{- end }}
 {{- end }}
 
-{{- define "tidegate.env" -}}
-- { name: TIDEGATE_RULES, value: /etc/tidegate/rules }
-- { name: TIDEGATE_LISTEN, value: "0.0.0.0:8081" }
-- { name: TIDEGATE_HTTP_LISTEN, value: "0.0.0.0:8082" }
-- { name: TIDEGATE_DATA, value: /var/lib/tidegate }
-- { name: TIDEGATE_LOG_FORMAT, value: json }
-- { name: TIDEGATE_DRAIN_DELAY, value: 5s }
+{{- /* The time until no Envoy calls a pod that another pod replaces: STRICT_DNS without health checks resolves the name every 5 s, and the
+cluster's DNS may keep an answer for 30 s. With a volume the next pod begins when this pod has ended, and a delay would only lengthen the time without a server. */}}
+{{- define "tidegate.drainDelay" -}}
+{{- ternary "0s" "40s" .Values.persistence.enabled }}
+{{- end }}
+
+{{- /* The variables that the chart sets, as a map from name to value. */}}
+{{- define "tidegate.variables" -}}
+TIDEGATE_RULES: /etc/tidegate/rules
+TIDEGATE_LISTEN: "0.0.0.0:8081"
+TIDEGATE_HTTP_LISTEN: "0.0.0.0:8082"
+TIDEGATE_DATA: /var/lib/tidegate
+TIDEGATE_LOG_FORMAT: json
+TIDEGATE_DRAIN_DELAY: {{ include "tidegate.drainDelay" . }}
 {{- with .Values.tls.grpc }}
 {{- if .secretName }}
-- { name: TIDEGATE_TLS_CERT, value: /etc/tidegate/tls-grpc/tls.crt }
-- { name: TIDEGATE_TLS_KEY, value: /etc/tidegate/tls-grpc/tls.key }
+TIDEGATE_TLS_CERT: /etc/tidegate/tls-grpc/tls.crt
+TIDEGATE_TLS_KEY: /etc/tidegate/tls-grpc/tls.key
 {{- if .clientCa }}
-- { name: TIDEGATE_TLS_CLIENT_CA, value: /etc/tidegate/tls-grpc/ca.crt }
+TIDEGATE_TLS_CLIENT_CA: /etc/tidegate/tls-grpc/ca.crt
 {{- end }}
 {{- with .allowSan }}
-- { name: TIDEGATE_TLS_ALLOW_SAN, value: {{ join "," . | quote }} }
+TIDEGATE_TLS_ALLOW_SAN: {{ join "," . | quote }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- if .Values.tls.http.secretName }}
-- { name: TIDEGATE_HTTP_TLS_CERT, value: /etc/tidegate/tls-http/tls.crt }
-- { name: TIDEGATE_HTTP_TLS_KEY, value: /etc/tidegate/tls-http/tls.key }
+TIDEGATE_HTTP_TLS_CERT: /etc/tidegate/tls-http/tls.crt
+TIDEGATE_HTTP_TLS_KEY: /etc/tidegate/tls-http/tls.key
 {{- end }}
 {{- with .Values.tokens }}
 {{- if .secretName }}
-- { name: TIDEGATE_HTTP_TOKEN_FILE, value: {{ printf "/etc/tidegate/tokens/%s" .key | quote }} }
+TIDEGATE_HTTP_TOKEN_FILE: {{ printf "/etc/tidegate/tokens/%s" .key | quote }}
 {{- end }}
 {{- end }}
 {{- with .Values.control }}
 {{- if .reach }}
-- { name: TIDEGATE_CONTROL, value: {{ .reach }} }
+TIDEGATE_CONTROL: {{ .reach }}
 {{- end }}
 {{- if .console }}
-- { name: TIDEGATE_CONSOLE, value: "true" }
+TIDEGATE_CONSOLE: "true"
 {{- end }}
 {{- end }}
 {{- with .Values.counters }}
 {{- if .url }}
-- { name: TIDEGATE_COUNTERS, value: {{ .url | quote }} }
+TIDEGATE_COUNTERS: {{ .url | quote }}
 {{- with .password }}
 {{- if .secretName }}
-- { name: TIDEGATE_COUNTERS_PASSWORD_FILE, value: {{ printf "/etc/tidegate/store-password/%s" .key | quote }} }
+TIDEGATE_COUNTERS_PASSWORD_FILE: {{ printf "/etc/tidegate/store-password/%s" .key | quote }}
 {{- end }}
 {{- end }}
 {{- with .ca }}
 {{- if .secretName }}
-- { name: TIDEGATE_COUNTERS_CA, value: {{ printf "/etc/tidegate/store-ca/%s" .key | quote }} }
+TIDEGATE_COUNTERS_CA: {{ printf "/etc/tidegate/store-ca/%s" .key | quote }}
 {{- end }}
 {{- end }}
 {{- if .certificate.secretName }}
-- { name: TIDEGATE_COUNTERS_CERT, value: /etc/tidegate/store-certificate/tls.crt }
-- { name: TIDEGATE_COUNTERS_KEY, value: /etc/tidegate/store-certificate/tls.key }
+TIDEGATE_COUNTERS_CERT: /etc/tidegate/store-certificate/tls.crt
+TIDEGATE_COUNTERS_KEY: /etc/tidegate/store-certificate/tls.key
 {{- end }}
 {{- end }}
 {{- end }}
-{{- range $name, $value := .Values.env }}
+{{- end }}
+
+{{- /* A list of variables. Those of `env` and `extraEnv` replace variables of the chart: a name may be in the list once. */}}
+{{- define "tidegate.env" -}}
+{{- $own := .Values.env }}
+{{- range .Values.extraEnv }}
+{{- $own = merge (dict .name "") $own }}
+{{- end }}
+{{- range $name, $value := include "tidegate.variables" . | fromYaml }}
+{{- if not (hasKey $own $name) }}
 - { name: {{ $name }}, value: {{ $value | quote }} }
+{{- end }}
+{{- end }}
+{{- /* Numbers of a values file are floating-point numbers, which JSON writes without an exponent. */}}
+{{- range $name, $value := .Values.env }}
+- { name: {{ $name }}, value: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }} }
 {{- end }}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
