@@ -227,6 +227,34 @@ fn a_domain_that_nothing_sends_is_a_note() {
     assert_eq!(lines, ["other.yaml:3:5 domain-not-sent"]);
 }
 
+/// Only the first part of each entry was named, and a request without the second part has no descriptor either.
+#[test]
+fn every_part_without_which_a_request_has_no_limit_is_named() {
+    let rules = "domain: edge\ndescriptors:\n  - key: a\n    rate_limit: { unit: day, requests_per_unit: 1 }\n    descriptors: [{ key: b, rate_limit: { unit: second, requests_per_unit: 10 } }]\n";
+    let header =
+        |name: &str| format!("{{ request_headers: {{ header_name: x-{name}, descriptor_key: {name} }} }}");
+    let message = |entries: &[&[&str]]| {
+        let entry = |names: &&[&str]| {
+            let actions: Vec<String> = names.iter().map(|name| header(name)).collect();
+            format!("{{ actions: [{}] }}", actions.join(", "))
+        };
+        let entries: Vec<String> = entries.iter().map(entry).collect();
+        let config = CONFIG.replace(
+            "- actions: [{ remote_address: {} }]",
+            &format!("- {}", entries.join("\n                              - ")),
+        );
+        let found = findings(rules, &config);
+        let mut missing = found.iter().filter(|one| one.kind == Kind::MissingPart);
+        let message = &missing.next().expect("a finding").message;
+        message.split_once(" has no descriptor").expect("the part of a request").0.to_owned()
+    };
+    assert_eq!(message(&[&["a", "b"]]), "a request without header x-a or header x-b");
+    assert_eq!(
+        message(&[&["a", "b"], &["a"]]),
+        "a request without header x-a or header x-b and without header x-a"
+    );
+}
+
 /// A peek is charged at the end of its request, or by the requests of other routes.
 #[test]
 fn a_limit_that_another_entry_charges_may_be_asked_without_hits() {

@@ -191,16 +191,19 @@ fn check_tickets(
 /// Checks for requests without a descriptor: every entry needs a part that clients may leave out.
 fn check_absent(applied: &[Applied<'_, '_>], place: &str, collected: &mut Collected<'_>) {
     let at_start: Vec<&Applied<'_, '_>> = applied.iter().filter(|one| !one.policy.on_stream_done).collect();
+    // Any of the parts of an entry is enough to have none of its descriptors.
     let needed = |one: &&Applied<'_, '_>| {
-        one.possible.iter().find_map(|entry| match &entry.value {
-            Sent::Text(what) if !entry.may_be_left_out && !what.starts_with("header :") => Some(what.clone()),
+        let parts = one.possible.iter().filter_map(|entry| match &entry.value {
+            Sent::Text(what) if !entry.may_be_left_out && !what.starts_with("header :") => Some(&**what),
             _ => None,
-        })
+        });
+        let parts: Vec<&str> = parts.collect();
+        (!parts.is_empty()).then(|| format!("without {}", parts.join(" or ")))
     };
     let all: Option<Vec<String>> = at_start.iter().map(needed).collect();
     if let (Some(all), Some(first)) = (all, at_start.first()) {
         let message = format!(
-            "a request without {} has no descriptor on such a route, and no limit; add an entry that every request has, such as remote_address",
+            "a request {} has no descriptor on such a route, and no limit; add an entry that every request has, such as remote_address",
             all.join(" and ")
         );
         collected.findings.add(Kind::MissingPart, first.entry.part, place, message);
