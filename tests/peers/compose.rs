@@ -5,6 +5,7 @@ use crate::{
     support::{Server, http1},
 };
 use http::Request;
+use serde_json::Value;
 use std::{net::Ipv4Addr, path::Path};
 
 async fn the_compose_example_admits_five_requests_and_denies_the_sixth() {
@@ -23,4 +24,20 @@ async fn the_compose_example_admits_five_requests_and_denies_the_sixth() {
     assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);
 }
 
-crate::tests_with! { ENVOY: the_compose_example_admits_five_requests_and_denies_the_sixth }
+/// The page for Kubernetes shows the cluster that the test above runs, at another address.
+async fn the_page_for_kubernetes_has_the_cluster_of_the_compose_example() {
+    let page = include_str!("../../deploy/kubernetes/README.md");
+    let (_, cluster) = page.split_once("```yaml\nclusters:").expect("a cluster");
+    let (cluster, _) = cluster.split_once("```").expect("its end");
+    let cluster = cluster.replace("tidegate.tidegate.svc.cluster.local", "tidegate");
+    let shown: Value = serde_saphyr::from_str(&format!("clusters:{cluster}")).expect("YAML");
+    let run: Value = serde_saphyr::from_str(include_str!("../../deploy/compose/envoy.yaml")).expect("YAML");
+    let run = run["static_resources"]["clusters"].as_array().expect("clusters");
+    assert_eq!(shown["clusters"][0], run[1]);
+}
+
+crate::tests_with! {
+    ENVOY:
+    the_compose_example_admits_five_requests_and_denies_the_sixth,
+    the_page_for_kubernetes_has_the_cluster_of_the_compose_example,
+}
