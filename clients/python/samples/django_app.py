@@ -1,6 +1,7 @@
 """Django: a limited project, in one file.
 
-pip install tidegate django; python django_app.py 8000; curl -H 'x-api-key: alice' 127.0.0.1:8000
+In this folder of a checkout:
+pip install .. django; python django_app.py 8000; curl -H 'x-api-key: alice' 127.0.0.1:8000
 """
 
 import os

@@ -1,6 +1,7 @@
 """FastAPI: one limited route.
 
-pip install tidegate fastapi uvicorn; python fastapi_app.py 8000; curl -H 'x-api-key: alice' 127.0.0.1:8000
+In this folder of a checkout:
+pip install .. fastapi uvicorn; python fastapi_app.py 8000; curl -H 'x-api-key: alice' 127.0.0.1:8000
 """
 
 import os

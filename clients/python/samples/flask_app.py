@@ -1,6 +1,7 @@
 """Flask: a limited application.
 
-pip install tidegate flask; python flask_app.py 8000; curl -H 'x-api-key: alice' 127.0.0.1:8000
+In this folder of a checkout:
+pip install .. flask; python flask_app.py 8000; curl -H 'x-api-key: alice' 127.0.0.1:8000
 """
 
 import os

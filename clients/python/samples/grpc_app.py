@@ -1,6 +1,7 @@
 """gRPC: a limited server, with a method that returns what it gets.
 
-pip install tidegate; python grpc_app.py 8000; python grpc_app.py 8000 call
+In this folder of a checkout:
+pip install ..; python grpc_app.py 8000; python grpc_app.py 8000 call
 """
 
 import os

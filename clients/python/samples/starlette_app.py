@@ -1,6 +1,7 @@
 """Starlette: a limited application, by middleware.
 
-pip install tidegate starlette uvicorn; python starlette_app.py 8000; curl -H 'x-api-key: alice' 127.0.0.1:8000
+In this folder of a checkout:
+pip install .. starlette uvicorn; python starlette_app.py 8000; curl -H 'x-api-key: alice' 127.0.0.1:8000
 """
 
 import os

@@ -1,5 +1,5 @@
 // express: a limited application.
-// npm install @tidegate/client express; npx tsx express.ts 8000; curl -H 'x-api-key: alice' 127.0.0.1:8000
+// In this folder of a checkout: (cd .. && npm ci && npm run build); npx tsx express.ts 8000; curl -H 'x-api-key: alice' 127.0.0.1:8000
 import { header, Tidegate } from "@tidegate/client";
 import { rateLimit } from "@tidegate/client/express";
 import express from "express";

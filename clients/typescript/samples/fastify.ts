@@ -1,5 +1,5 @@
 // fastify: a limited application.
-// npm install @tidegate/client fastify; npx tsx fastify.ts 8000; curl -H 'x-api-key: alice' 127.0.0.1:8000
+// In this folder of a checkout: (cd .. && npm ci && npm run build); npx tsx fastify.ts 8000; curl -H 'x-api-key: alice' 127.0.0.1:8000
 import { header, Tidegate } from "@tidegate/client";
 import { rateLimit } from "@tidegate/client/fastify";
 import Fastify from "fastify";

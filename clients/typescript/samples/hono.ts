@@ -1,5 +1,5 @@
 // hono: a limited application.
-// npm install @tidegate/client hono @hono/node-server; npx tsx hono.ts 8000; curl -H 'x-api-key: alice' 127.0.0.1:8000
+// In this folder of a checkout: (cd .. && npm ci && npm run build); npx tsx hono.ts 8000; curl -H 'x-api-key: alice' 127.0.0.1:8000
 import { serve } from "@hono/node-server";
 import { header, Tidegate } from "@tidegate/client";
 import { rateLimit } from "@tidegate/client/hono";
