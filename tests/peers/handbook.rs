@@ -63,7 +63,10 @@ impl Sandbox {
     /// The commands with paths and ports of the sandbox.
     fn script(&self, block: &str) -> String {
         let root = self.folder.path().display();
-        let mut script = block.replace("/path/of/new/tidegate", env!("CARGO_BIN_EXE_tidegate"));
+        let mut script = block.to_owned();
+        for build in ["new", "former"] {
+            script = script.replace(&format!("/path/of/{build}/tidegate"), env!("CARGO_BIN_EXE_tidegate"));
+        }
         // Paths in settings of the unit are replaced when it starts.
         for directory in ["/etc/", "/var/lib/", "/usr/local/bin/"] {
             script = script.replace(&format!(" {directory}"), &format!(" {root}{directory}"));
@@ -125,6 +128,8 @@ async fn the_commands_of_the_handbook_succeed_in_order() {
     let exported = fs::read_to_string(sandbox.path("counters.jsonl")).expect("the export");
     assert!(exported.contains("\"counter\""), "the call of the handbook was counted: {exported}");
     assert!(sandbox.path("var/lib/tidegate.restored").is_dir());
+    let at_boot = sandbox.path("etc/systemd/system/multi-user.target.wants/tidegate.service");
+    assert!(at_boot.exists(), "the service does not start with the machine");
 }
 
 crate::tests_with! { CURL, OPENSSL, PROMETHEUS: the_commands_of_the_handbook_succeed_in_order }
