@@ -59,12 +59,15 @@ impl<'r> Reached<'r> {
     }
 
     /// Whether the rule is a quota, by its own mode or by that of all rules: it denies only if every quota of the request is over its
-    /// limit. A shadow rule is no quota; with the semantics of the reference server it is a quota that is never over.
+    /// limit. A shadow rule is no quota; with the semantics of the reference server it is a quota that is never over. Overrides and blocks
+    /// that deny everything are no quotas. An override that admits everything instead of a quota is a quota that is never over.
     pub(super) fn is_quota(self, compat: Compat) -> bool {
         match self {
-            Self::Unlimited(_) | Self::NotHeld => false,
+            Self::NotHeld => false,
+            Self::Unlimited(rule) => rule.is_overlaid() && (rule.info.quota || compat.quota_mode),
             Self::Rule(rule) if rule.shadow && rule.semantics() == Semantics::Exact => false,
             Self::Rule(rule) if rule.info.quota => true,
+            Self::Rule(rule) if compat.quota_mode && rule.denies_all() => false,
             Self::Nothing | Self::Rule(_) | Self::RequestLimit | Self::Conditional(_) => compat.quota_mode,
         }
     }

@@ -173,6 +173,16 @@ impl Rule {
         self.limits.iter().any(|limit| limit.continues)
     }
 
+    /// Whether it is an override or a block that denies everything, whatever other quotas of the request admit.
+    pub(crate) fn denies_all(&self) -> bool {
+        self.is_overlaid() && !self.unlimited && !self.is_counted()
+    }
+
+    /// Whether it is an override or a block.
+    pub(crate) fn is_overlaid(&self) -> bool {
+        self.origin.source.is_overlay()
+    }
+
     /// Whether it has a limit of requests in flight.
     pub fn holds_slots(&self) -> bool {
         self.limits.iter().any(|limit| limit.algorithm.holds_slots())

@@ -174,3 +174,32 @@ fn a_limit_of_an_override_is_the_same_after_json() {
         assert!(OverrideLimit::new(requests.parse().expect("a number"), window, algorithm, burst).is_err());
     }
 }
+
+/// With QUOTA_MODE every rule is a quota, and a block was a quota beside others that admit.
+#[test]
+fn a_block_and_a_denying_override_deny_whatever_quotas_admit() {
+    let options = LoadOptions { semantics: Semantics::Reference, ..LoadOptions::default() };
+    for overlaid in [blocked("user", "x"), overridden(("user", "x"), OverrideAction::Denied)] {
+        let compat = Compat { quota_mode: true, stop_counting: false };
+        let limiter = limiter_of(RULES, Semantics::Reference, 1000, OnFull::Deny).with_compat(compat);
+        let next = limiter.update_rules().build_overlays(&overlaid, &options);
+        drop(next.expect("valid").put_in_force());
+        for (request, code) in [
+            ("user=x; pool=a", Code::OverLimit),
+            ("user=x; none=x", Code::OverLimit),
+            ("user=y; pool=a", Code::Ok),
+        ] {
+            assert_eq!(send(&limiter, 0, request).0, code, "{request}");
+        }
+    }
+    let limiter = limiter(QUOTAS);
+    put_overlays(&limiter, QUOTAS, overridden(("small", "x"), OverrideAction::Denied));
+    assert_eq!(send(&limiter, 0, "small=x; large=x").0, Code::OverLimit, "instead of a quota");
+}
+
+const QUOTAS: &str = "
+domain: d
+descriptors:
+  - { key: small, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }
+  - { key: large, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 100 } }
+";
