@@ -73,6 +73,8 @@ pub struct RuleLimit {
     pub schedule: Option<Box<LimitSchedule>>,
     /// The condition of the limit: without it, or if it holds, the limit applies.
     pub when: Option<Arc<Expression>>,
+    /// For a limit of an override, the name of the limit that it stands instead of: conditions have it as `limit.name`.
+    pub(crate) instead_of: Box<str>,
     /// The limit that counts its denials and begins bans: an [`Algorithm::Ban`], with the name and the numbers of this limit.
     pub ban: Option<Box<Self>>,
     /// The estimate that it charges before the cost of a request is known.
@@ -109,6 +111,7 @@ impl RuleLimit {
             key_prefix: None,
             schedule: None,
             when: None,
+            instead_of: "".into(),
             ban: None,
             reserve: None,
             anchors: None,
@@ -143,7 +146,8 @@ impl RuleLimit {
     /// Whether its condition holds for a request with these descriptors, if it has one.
     #[inline]
     pub fn applies(&self, descriptors: &[Descriptor<'_>]) -> bool {
-        self.when.as_ref().is_none_or(|when| expressions::holds(when, &self.name, descriptors))
+        let name = if self.continues { &self.instead_of } else { &self.name };
+        self.when.as_ref().is_none_or(|when| expressions::holds(when, name, descriptors))
     }
 
     /// Whether its charges depend on more than the hits of a request, because it has a condition, a ban or an estimate, gives slots, or has

@@ -1,7 +1,10 @@
 //! Overrides and blocks: which counters they count in, and which are behind them.
 
 use super::*;
-use crate::rules::{Block, BlockedValues, OverrideAction, OverrideLimit, OverrideRule};
+use crate::{
+    limit::Denial,
+    rules::{Block, BlockedValues, OverrideAction, OverrideLimit, OverrideRule},
+};
 use std::time::Duration;
 
 const RULES: &str = "
@@ -203,3 +206,106 @@ descriptors:
   - { key: small, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }
   - { key: large, quota_mode: true, rate_limit: { unit: hour, requests_per_unit: 100 } }
 ";
+
+/// A quota that was raised denied by itself, though another quota had hits left.
+#[test]
+fn an_override_of_a_quota_is_a_quota() {
+    for (entry, action, after) in [
+        (("small", "x"), limits(&["2/hour"]), "small=x +2; large=x"),
+        (("small", "x"), OverrideAction::Unlimited, "small=x; large=x +101"),
+    ] {
+        let limiter = limiter(QUOTAS);
+        put_overlays(&limiter, QUOTAS, overridden(entry, action.clone()));
+        assert_eq!(send(&limiter, 0, after).0, Code::Ok, "{action:?}");
+        assert_eq!(send(&limiter, 1, after).0, Code::Ok, "{action:?}");
+    }
+    let limiter = limiter(QUOTAS);
+    put_overlays(&limiter, QUOTAS, overridden(("small", "x"), limits(&["2/hour"])));
+    assert_eq!(send(&limiter, 0, "small=x +3; large=x +101").0, Code::OverLimit, "both are over");
+}
+
+/// `plan=gold` with 1,000 an hour was denied by the limit of users that its rule replaces.
+#[test]
+fn an_override_replaces_the_limits_that_its_rule_replaces() {
+    let rules = "
+domain: d
+descriptors:
+  - { key: user, rate_limit: { name: per-user, unit: hour, requests_per_unit: 2 } }
+  - { key: plan, value: gold, rate_limit: { unit: hour, requests_per_unit: 5, replaces: [{ name: per-user }] } }
+  - key: plan
+    value: mixed
+    rate_limits:
+      - { unit: day, requests_per_unit: 90 }
+      - { unit: hour, requests_per_unit: 5, when: \"descriptors.exists(d, 'post' in d)\", replaces: [{ name: per-user }] }
+";
+    for action in [limits(&["1000/hour"]), limits(&["1000/day"]), OverrideAction::Unlimited] {
+        let limiter = limiter(rules);
+        put_overlays(&limiter, rules, overridden(("plan", "gold"), action.clone()));
+        for step in 0..5 {
+            assert_eq!(send(&limiter, step, "plan=gold; user=x").0, Code::Ok, "{action:?}");
+        }
+        assert_eq!(send(&limiter, 9, "user=x +2").0, Code::Ok, "nothing was counted for the user");
+    }
+    // Only the limit that stands instead of the replacing limit replaces, and only where its condition holds.
+    let limiter = limiter(rules);
+    put_overlays(&limiter, rules, overridden(("plan", "mixed"), limits(&["200/hour", "900/day"])));
+    let post = "plan=mixed; user=x; post=1";
+    let get = "plan=mixed; user=x; get=1";
+    for (request, code) in [
+        (post, Code::Ok),
+        (post, Code::Ok),
+        (post, Code::Ok),
+        (get, Code::Ok),
+        (get, Code::Ok),
+        (get, Code::OverLimit),
+    ] {
+        assert_eq!(send(&limiter, 0, request).0, code, "{request}");
+    }
+}
+
+/// A raised limit of POST denied GET.
+#[test]
+fn an_override_applies_when_the_limit_that_it_replaces_does() {
+    let rules = "
+domain: d
+descriptors:
+  - key: user
+    rate_limit:
+      name: posts
+      unit: hour
+      requests_per_unit: 1
+      when: \"limit.name == 'posts' && descriptors.exists(d, 'post' in d)\"
+";
+    let limiter = limiter(rules);
+    put_overlays(&limiter, rules, overridden(("user", "x"), limits(&["2/hour"])));
+    for (request, code) in
+        [("post", Code::Ok), ("post", Code::Ok), ("get", Code::Ok), ("post", Code::OverLimit)]
+    {
+        assert_eq!(send(&limiter, 0, &format!("user=x; {request}=1")).0, code, "{request}");
+    }
+}
+
+/// A request over a raised limit was denied although its rule admits and marks.
+#[test]
+fn an_override_marks_as_its_rule_does_and_a_denying_override_denies() {
+    let rules = "
+domain: d
+descriptors:
+  - key: user
+    rate_limit: { unit: hour, requests_per_unit: 1 }
+    on_deny: { mark: { header: x-abuse, value: 'yes' } }
+    metadata: { team: web }
+";
+    let denial = |action: OverrideAction| {
+        let limiter = limiter(rules);
+        put_overlays(&limiter, rules, overridden(("user", "x"), action));
+        let mut request = Request::new("d");
+        request.push(descriptor("user=x +3"));
+        let pinned = limiter.pin();
+        let decision = pinned.decide(&request, Timestamp::from_millis(MIDNIGHT_MILLIS));
+        let metadata = decision.statuses[0].rule.and_then(|rule| rule.metadata.clone());
+        (matches!(decision.denial(), Some(Denial::Mark(_))), metadata.is_some())
+    };
+    assert_eq!(denial(limits(&["2/hour"])), (true, true));
+    assert_eq!(denial(OverrideAction::Denied), (false, false));
+}

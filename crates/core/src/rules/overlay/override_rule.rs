@@ -3,8 +3,9 @@
 use super::{OverrideAction, OverrideLimit};
 use crate::{
     algorithm::{Algorithm, NotShareable},
+    limit::RuleInfo,
     rules::{
-        ChargePolicy, LimitIdentity, LimitInfo, Origin, Rule, RuleLimit, Semantics, SourceId,
+        ChargePolicy, LimitIdentity, LimitInfo, Origin, Replaced, Rule, RuleLimit, Semantics, SourceId,
         grammar::debt_max_default,
         limits::{Registrar, tag_of_label},
     },
@@ -61,7 +62,8 @@ impl Context<'_> {
             OverrideAction::Denied => (&denied[..], false),
             OverrideAction::Unlimited => (&[][..], false),
         };
-        let behind = behind.filter(|_| continues);
+        // Denying everything leaves nothing of the rule: its `on_deny` might admit, and so might other quotas.
+        let behind = behind.filter(|_| *action != OverrideAction::Denied);
         let all = declared.iter().enumerate();
         let all = all.map(|(index, limit)| {
             let mut built = self.limit(&path, index, limit, behind, declared, limits);
@@ -70,12 +72,17 @@ impl Context<'_> {
         });
         let all: SmallVec<[RuleLimit; 1]> = all.collect();
         let origin = Origin { source: SourceId::Override(id.into()), position: None };
-        let rule = Rule {
+        let mut rule = Rule {
             unlimited: *action == OverrideAction::Unlimited,
+            replaces: behind.map(|behind| replaces(behind, declared)).unwrap_or_default(),
             shard_by: behind.and_then(|behind| behind.shard_by),
             is_never_leased: behind.is_some_and(|behind| behind.is_never_leased),
             ..Rule::new(path, all, origin)
         };
+        if let Some(RuleInfo { quota, metadata, on_deny, .. }) = behind.map(|behind| &behind.info) {
+            let (metadata, on_deny) = (metadata.clone(), on_deny.clone());
+            rule.info = RuleInfo { quota: *quota, metadata, on_deny, ..rule.info };
+        }
         rule.with_plain_limit()
     }
 
@@ -112,9 +119,24 @@ impl Context<'_> {
             debt_max: behind.and_then(|behind| behind.debt_max).or_else(|| debt_max_default(&algorithm)),
             semantics: self.semantics,
             is_local,
+            when: behind.and_then(|behind| behind.when.clone()),
+            instead_of: behind.map(|behind| behind.name.clone()).unwrap_or_default(),
             reserve: behind.and_then(|behind| behind.reserve).filter(|_| can_reserve),
             ..RuleLimit::new(numbers, tag, (requests, window), algorithm)
         };
         limit.with_anchors(behind.and_then(RuleLimit::anchor_entry))
     }
+}
+
+/// The limits that a rule replaces, each by the limit of the override that stands instead of the limit which replaces it.
+fn replaces(behind: &Rule, declared: &[OverrideLimit]) -> Box<[Replaced]> {
+    let windows: Vec<_> = declared.iter().map(OverrideLimit::window).collect();
+    let instead_of = |by: u32| {
+        let replacing = behind.limits.get(by as usize);
+        let stands_instead = |index: &usize| behind.overridden_limit(*index, &windows).eq(&replacing);
+        (0..windows.len()).find(stands_instead).and_then(|index| u32::try_from(index).ok())
+    };
+    let replaced =
+        |Replaced { name, by }: &Replaced| Replaced { name: name.clone(), by: by.and_then(instead_of) };
+    behind.replaces.iter().map(replaced).collect()
 }
