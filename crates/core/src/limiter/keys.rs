@@ -166,9 +166,13 @@ impl Keys {
     ) -> Key {
         let (mut fingerprint, texts) = match limit.key_prefix {
             Some(start) => (start.fingerprint, start.texts.get() as usize),
-            None if limit.continues => return self.of_override(domain, limit, entries),
+            None if limit.continues
+                && let Some(key) = self.of_overridden(domain, limit, entries) =>
+            {
+                return key;
+            }
             None if limit.is_joined => return self.joined(domain, limit, entries, shared),
-            // A limit in the request, which has no rule, or a limit found by joined texts.
+            // A limit in the request, which has no rule, a limit found by joined texts, or an override's limit with a counter of its own.
             None => (self.before_entries(domain.name(), domain.shares(limit), limit), 0),
         };
         for (index, entry) in entries.iter().enumerate().skip(texts / 2) {
@@ -192,24 +196,13 @@ impl Keys {
         fingerprint.finish()
     }
 
-    /// The key of a counter under an override: the same as of the limit it replaces. If there is none, or the override has since been reset
-    /// in a shared store, a key of its own.
+    /// The key of the counter that a limit of an override continues: that of the limit behind it. None if it continues none, or has since
+    /// been reset in a shared store.
     #[cold]
-    fn of_override(&self, domain: &DomainRules, limit: &RuleLimit, entries: &[Entry<'_>]) -> Key {
+    fn of_overridden(&self, domain: &DomainRules, limit: &RuleLimit, entries: &[Entry<'_>]) -> Option<Key> {
         let own_reset = |limit: &RuleLimit| self.reset_limits.get(&limit.id).copied().unwrap_or(0);
-        match domain.overridden(limit, entries) {
-            Some((behind, shared)) if own_reset(limit) <= own_reset(behind) => {
-                self.key(domain, behind, entries, &shared)
-            }
-            _ => {
-                let mut fingerprint = self.before_entries(domain.name(), domain.shares(limit), limit);
-                for entry in entries {
-                    fingerprint.text(entry.key);
-                    fingerprint.text(entry.value);
-                }
-                fingerprint.finish()
-            }
-        }
+        let (behind, shared) = domain.overridden(limit, entries)?;
+        (own_reset(limit) <= own_reset(behind)).then(|| self.key(domain, behind, entries, &shared))
     }
 
     /// The key of a counter that the reference server names by joined texts: domain, keys and values, and the window.

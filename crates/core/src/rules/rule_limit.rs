@@ -64,7 +64,8 @@ pub struct RuleLimit {
     pub is_joined: bool,
     /// Whether each server counts for itself (`counters: local`), even if the counters of the domain are in a shared store.
     pub is_local: bool,
-    /// Whether it is an override's limit, which counts in the counters of the rule behind it.
+    /// Whether it is an override's limit, which counts in the counters of a limit of the rule behind it, if it
+    /// [continues](Self::is_continued_by) one.
     pub continues: bool,
     /// None until [`RuleSet::set_key_prefixes`](super::RuleSet::set_key_prefixes), which needs the secret of the keys. Always
     /// none where descriptors are found by joined texts.
@@ -159,6 +160,13 @@ impl RuleLimit {
             || self.reserve.is_some()
             || self.anchors.is_some()
             || self.algorithm.holds_slots()
+    }
+
+    /// Whether the limit of an override that stands instead of this one, with this window, counts in its counters. A counter keeps hits no
+    /// longer than its window: under a shorter window it would forget hits that count here when the override ends. Requests in flight
+    /// have no window.
+    pub(super) fn is_continued_by(&self, window: Window) -> bool {
+        self.window <= window || self.algorithm.holds_slots()
     }
 
     /// The limit as a status reports it.

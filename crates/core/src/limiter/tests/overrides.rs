@@ -309,3 +309,33 @@ descriptors:
     assert_eq!(denial(limits(&["2/hour"])), (true, true));
     assert_eq!(denial(OverrideAction::Denied), (false, false));
 }
+
+/// A customer who had used up the day was throttled for three seconds, and then had the whole day again.
+#[test]
+fn a_throttle_by_a_shorter_window_leaves_the_counter_of_the_rule() {
+    const DAY: &str = "
+domain: d
+descriptors:
+  - { key: user, rate_limit: { unit: day, requests_per_unit: 100 } }
+  - { key: bucket, rate_limit: { unit: hour, requests_per_unit: 100, algorithm: token_bucket } }
+  - { key: flight, rate_limit: { algorithm: concurrency, requests_in_flight: 2, max_hold: 60s } }
+  - { key: pool, value: 'a*', share_threshold: true, rate_limit: { unit: day, requests_per_unit: 100 } }
+";
+    for key in ["user", "bucket"] {
+        let limiter = limiter(DAY);
+        let request = |rest: &str| format!("{key}=x {rest}");
+        check(&limiter, &[(0, &request("+100"), &["ok 0"])]);
+        put_overlays(&limiter, DAY, overridden((key, "x"), limits(&["5/second"])));
+        check(&limiter, &[(0, &request("+5"), &["ok 0"]), (3_000, &request("+1"), &["ok 4"])]);
+        replace_rules(&limiter, DAY);
+        assert_eq!(send(&limiter, 3_000, &request("+1")).0, Code::OverLimit, "{key}");
+    }
+    let limiter = limiter(DAY);
+    // Values that share a counter share that of the override.
+    put_overlays(&limiter, DAY, overridden(("pool", "a*"), limits(&["5/second"])));
+    check(&limiter, &[(0, "pool=a1 +3", &["ok 2"]), (0, "pool=a2 +2", &["ok 0"])]);
+    // Requests in flight have no window.
+    check(&limiter, &[(0, "flight=x +2", &["ok 0"])]);
+    put_overlays(&limiter, DAY, overridden(("flight", "x"), limits(&["3/second"])));
+    check(&limiter, &[(0, "flight=x", &["ok 0"])]);
+}

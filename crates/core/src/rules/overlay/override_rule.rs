@@ -97,9 +97,9 @@ impl Context<'_> {
     ) -> RuleLimit {
         let (requests, window) = (declared.requests(), declared.window());
         let windows: Vec<_> = all.iter().map(OverrideLimit::window).collect();
-        let continued =
-            behind.and_then(|behind| Some((&behind.info.path, behind.overridden_limit(index, &windows)?)));
-        let behind = continued.map(|(_, limit)| limit);
+        let of_rule = behind.map(|behind| &behind.info.path);
+        let behind = behind.and_then(|behind| behind.overridden_limit(index, &windows));
+        let continued = behind.filter(|behind| behind.is_continued_by(window));
         let is_local = behind.is_some_and(|behind| behind.is_local);
         let algorithm =
             self.algorithm(declared, behind).unwrap_or_else(|_| self.semantics.algorithm(requests, window));
@@ -109,7 +109,7 @@ impl Context<'_> {
         };
         let tag = tag_of_label(&name);
         // A counter that it continues stays the rule's: a reset of the rule frees it.
-        let path = Arc::clone(continued.map_or(path, |(path, _)| path));
+        let path = Arc::clone(continued.and(of_rule).unwrap_or(path));
         let identity = LimitIdentity { domain: Arc::clone(self.domain), path, tag };
         let info = LimitInfo { identity, algorithm: algorithm.clone() };
         let numbers = limits.register(info, name);

@@ -103,13 +103,16 @@ impl DomainRules {
     pub fn find_counted<'r>(&'r self, entries: &[Entry<'_>]) -> Option<Found<'r>> {
         let mut shared = SmallVec::new();
         let behind = self.follow(entries, &mut shared);
+        if behind.is_none() {
+            shared.clear();
+        }
         match self.overlay.as_ref().and_then(|overlay| overlay.override_of(entries)) {
             Some(rule) if rule.is_counted() => Some(Found { rule, shared }),
             _ => behind.map(|rule| Found { rule, shared }),
         }
     }
 
-    /// The limit that a limit of an override replaces for these entries, with the patterns of shared values.
+    /// The limit in whose counters a limit of an override counts for these entries, with the patterns of shared values.
     pub(crate) fn overridden<'r>(
         &'r self,
         limit: &RuleLimit,
@@ -121,7 +124,9 @@ impl DomainRules {
         let windows: SmallVec<[Window; 1]> = of.iter().map(|limit| limit.window).collect();
         let index = of.iter().position(|one| one.id == limit.id)?;
         let overridden = behind.overridden_limit(index, &windows)?;
-        (self.shares(overridden) == self.shares(limit)).then_some((overridden, shared))
+        let is_continued =
+            self.shares(overridden) == self.shares(limit) && overridden.is_continued_by(limit.window);
+        is_continued.then_some((overridden, shared))
     }
 
     /// The rule of an override or a block that matches the entries. It wins over a limit in the request too.
