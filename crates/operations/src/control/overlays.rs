@@ -100,8 +100,11 @@ impl Overlays {
         expired
     }
 
+    /// The documents that declare them, in the order in which they were set: of several overrides for a descriptor, the newest applies.
     pub(super) fn sources(&self) -> Vec<Source> {
-        let overrides = self.overrides.values().map(|stored| Source::of_override(stored.declared.clone()));
+        let mut overrides: Vec<&Stored<OverrideRule>> = self.overrides.values().collect();
+        overrides.sort_by_key(|stored| stored.created_ns);
+        let overrides = overrides.into_iter().map(|stored| Source::of_override(stored.declared.clone()));
         let blocks: Vec<Block> = self.blocks.values().map(|stored| stored.declared.clone()).collect();
         let blocks = (!blocks.is_empty()).then(|| Source::of_blocks(BLOCKS, blocks));
         overrides.chain(blocks).collect()
@@ -132,4 +135,26 @@ fn keep(keep: bool, id: &str, dropped: &mut Vec<String>) -> bool {
         dropped.push(id.to_owned());
     }
     keep
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::rules::OverrideAction;
+
+    /// Of several overrides for a descriptor, the last document applies.
+    #[test]
+    fn the_newest_override_is_the_last_document_whatever_its_id() {
+        let stored = |(id, created_ns): (&str, u64)| {
+            let entries = vec![("user".to_owned(), "ann".to_owned())];
+            let action = OverrideAction::Denied;
+            let declared = OverrideRule { id: id.into(), domain: "shop".into(), entries, action };
+            let (reason, actor) = (String::new(), String::new());
+            (id.to_owned(), Stored { declared, expires_ns: None, reason, actor, created_ns })
+        };
+        let overrides = [("a", 3), ("b", 1), ("c", 2)].map(stored).into();
+        let overlays = Overlays { overrides, ..Overlays::default() };
+        let ids: Vec<String> = overlays.sources().iter().map(|source| source.id.to_string()).collect();
+        assert_eq!(ids, ["override:b", "override:c", "override:a"]);
+    }
 }

@@ -1,7 +1,7 @@
 //! Overrides and blocks: what applies to some descriptors instead of the rules of their domain.
 //!
 //! Blocks win over overrides, and overrides over rules and over limits in requests. If several match, an override without wildcards
-//! wins, else the first by id. Matching takes no memory and parses addresses only for keys with networks.
+//! wins, else the last declared. Matching takes no memory and parses addresses only for keys with networks.
 //!
 //! An override with limits continues the counters of the rule behind it: [`Rule::overridden_limit`]. Blocks, and overrides that deny
 //! or admit everything, count nothing; resets and give-backs reach the counters behind them.
@@ -52,7 +52,7 @@ pub(super) struct Overlay {
     exact: HashMap<u64, SmallVec<[u32; 1]>, FixedState>,
     /// Overrides with wildcards, by the position and the key of one of these.
     by_wildcard: Box<[TextMap<PatternSet>]>,
-    /// By id.
+    /// In the order of their declarations.
     overrides: Box<[Overlaid]>,
 }
 
@@ -87,12 +87,11 @@ impl Overlay {
     ) -> Option<Box<Self>> {
         let own_blocks = Blocks::new(declared.blocks_of(domain).to_vec());
         let has_blocks = !own_blocks.is_empty() || !common_blocks.is_empty();
-        let mut overrides: Vec<&Arc<OverrideRule>> =
+        let overrides: Vec<&Arc<OverrideRule>> =
             declared.overrides.iter().filter(|declared| *declared.domain == **domain).collect();
         if !has_blocks && overrides.is_empty() {
             return None;
         }
-        overrides.sort_by(|one, other| one.id.cmp(&other.id));
         let context = Context { domain, semantics, is_shared };
         let mut build = |path: String, id: &str, action: &OverrideAction, behind: Option<&Rule>| {
             context.rule(path.into(), id, action, behind, limits)
@@ -155,12 +154,12 @@ impl Overlay {
         }
         let matches = |index: &u32| self.overrides[*index as usize].matches(entries);
         let exact = self.exact.get(&hash_of(entries.iter().map(|entry| (entry.key, entry.value))));
-        let exact = exact.and_then(|candidates| candidates.iter().copied().find(matches));
+        let exact = exact.and_then(|candidates| candidates.iter().rev().copied().find(matches));
         let with_wildcards = || {
             let selected = self.by_wildcard.iter().zip(entries).filter_map(|(by_key, entry)| {
-                by_key.get(entry.key)?.all(entry.value).into_iter().find(matches)
+                by_key.get(entry.key)?.all(entry.value).into_iter().rev().find(matches)
             });
-            selected.min()
+            selected.max()
         };
         exact.or_else(with_wildcards).map(|index| &self.overrides[index as usize])
     }
@@ -187,7 +186,7 @@ impl Overlay {
         self.overridden(entries).map(|overlaid| &overlaid.rule)
     }
 
-    /// The overrides that a shared store cannot count as they are declared, by id, with the reason.
+    /// The ids of overrides that a shared store cannot count as they are declared, with the reason.
     pub(super) fn not_shareable(&self) -> impl Iterator<Item = (&str, NotShareable)> {
         self.overrides.iter().filter_map(|overlaid| Some((&*overlaid.id, overlaid.not_shareable?)))
     }

@@ -187,6 +187,27 @@ proptest! {
     }
 }
 
+/// Of two overrides for one descriptor the first by id applied, and ids are random if none is given.
+#[test]
+fn of_several_overrides_the_last_declared_applies_and_wildcards_come_after_all_others() {
+    let hits = |hits| OverrideAction::Limits(vec![OverrideLimit::new(hits, "hour", None, None).unwrap()]);
+    let rules = rules(&[
+        overridden("z", &[("user", "bob")], hits(11)),
+        overridden("b", &[("user", "bob")], hits(12)),
+        overridden("y", &[("user", "b*")], hits(13)),
+        overridden("a", &[("user", "*")], hits(14)),
+        overridden("c", &[("user", "*b*")], hits(15)),
+        overridden("d", &[("user", "x*")], hits(16)),
+    ]);
+    for (user, of) in [("bob", "b"), ("bib", "c"), ("rob", "c"), ("tom", "a"), ("xu", "d")] {
+        let expected = format!("(override {of})");
+        assert_eq!(found(&rules, &[("user", user)]).0, expected, "{user}");
+        let entries = [Entry { key: "user", value: user }];
+        let explained = rules.domain("shop").unwrap().overlay_match(&entries);
+        assert_eq!(explained, Some(OverlayMatch::Override(of)), "{user}");
+    }
+}
+
 /// A change of overrides and blocks does not read the rules again, but builds the same as all documents together.
 #[test]
 fn rules_with_other_overrides_and_blocks_are_those_of_a_whole_load() {
