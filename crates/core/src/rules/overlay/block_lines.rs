@@ -15,27 +15,25 @@ enum BlockLine<'l> {
     Entry(&'l str, BlockedValues),
 }
 
-/// Reads every line, and notes every malformed line.
-pub(super) fn read(source: &Source, problems: &Problems) -> Vec<Block> {
+/// Reads every line, and notes every malformed line. Returns the blocks with their places.
+pub(super) fn read(source: &Source, problems: &Problems) -> Vec<(Position, Block)> {
     let text = source.text();
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let (mut blocks, mut domain) = (Vec::new(), None);
     for (line, text) in (1..).zip(text.lines()) {
         let content = without_comment(text);
         let indent = content.chars().take_while(|character| character.is_whitespace()).count();
+        let position = |before: usize| Position { line, column: indent + before + 1 };
         match content.trim() {
             "" => {}
             content => match parse(content) {
                 Ok(BlockLine::Domain(of)) => domain = of.map(str::to_owned),
-                Ok(BlockLine::Entry(key, values)) => blocks.push(Block {
-                    id: format!("{}:{line}", source.id),
-                    domain: domain.clone(),
-                    key: key.to_owned(),
-                    values,
-                    is_in_file: true,
-                }),
+                Ok(BlockLine::Entry(key, values)) => {
+                    let (id, domain, key) = (format!("{}:{line}", source.id), domain.clone(), key.to_owned());
+                    blocks.push((position(0), Block { id, domain, key, values, is_in_file: true }));
+                }
                 Err((before, message)) => {
-                    let position = Some(Position { line, column: indent + before + 1 });
+                    let position = Some(position(before));
                     problems.at(&Origin { source: source.id.clone(), position }, "", message);
                 }
             },

@@ -208,6 +208,31 @@ fn of_several_overrides_the_last_declared_applies_and_wildcards_come_after_all_o
     }
 }
 
+/// Blocks of a misspelt domain or key denied nothing, and nothing named them.
+#[test]
+fn a_misspelt_domain_or_key_in_a_file_of_blocks_is_a_warning_with_its_place() {
+    let text = "user=ann\nip=192.0.2.1\nip=192.0.2.2\npath=/\n[shpo]\n  user=eve\nusr=eve\n[shop]\nuser=eve\nusr=eve\n";
+    let sources = [Source::file("shop.yaml", RULES), block_file(text)];
+    let options = LoadOptions::default();
+    let warnings = |rules: &RuleSet| {
+        let texts = rules.warnings().into_iter().map(|warning| warning.to_string());
+        texts.filter(|text| text.starts_with("blocks.txt")).collect::<Vec<_>>()
+    };
+    let expected = [
+        "blocks.txt:2:1: no rule has the key ip: the block applies to descriptors that no rule limits; is it misspelt?",
+        "blocks.txt:6:3: no rules have the domain shpo, so that its blocks deny nothing; did you mean [shop]?",
+        "blocks.txt:10:1: no rule of the domain shop has the key usr: the block applies to descriptors that no rule limits; is it misspelt?",
+    ];
+    let rules = RuleSet::parse(&sources, &options).expect("valid");
+    assert_eq!(warnings(&rules), expected);
+    let next = rules.successor_with_overlays(&[block_file("user=ann\n")], &options).expect("valid");
+    assert_eq!(warnings(&next), [""; 0]);
+    let next = next.successor_with_overlays(&[block_file(text)], &options).expect("valid");
+    assert_eq!(warnings(&next), expected);
+    let before_any_rules = RuleSet::parse(&sources[1..], &options).expect("valid");
+    assert_eq!(warnings(&before_any_rules), [""; 0]);
+}
+
 /// A change of overrides and blocks does not read the rules again, but builds the same as all documents together.
 #[test]
 fn rules_with_other_overrides_and_blocks_are_those_of_a_whole_load() {

@@ -1,5 +1,7 @@
 //! Rule sets: every domain of every document, and the limits by number.
 
+mod unmatched_blocks;
+
 use super::{
     Block, DeclaredEntry, DomainRules, KeyPrefix, LimitIdentity, LimitName, LimitTable, LoadOptions, Rule,
     RuleError, RuleErrors, RuleLimit, Semantics, Source,
@@ -44,8 +46,10 @@ pub struct RuleSet {
     named: Box<[NamedLimit]>,
     /// Keeps the numbers of limits without names of their own.
     beside: Box<[Registered]>,
-    /// Warnings of the documents.
+    /// Warnings of the documents with rules.
     warnings: Box<[RuleError]>,
+    /// Warnings of files of blocks.
+    block_warnings: Box<[RuleError]>,
     /// Extensions that no rule has.
     without_effect: Box<[RuleError]>,
 }
@@ -92,6 +96,7 @@ impl RuleSet {
     /// Sets the overrides and blocks of all domains; the registrar has the limits of their rules.
     fn set_overlays(&mut self, mut overlaid: DeclaredOverlay, semantics: Semantics, mut limits: Registrar) {
         self.of_rules = limits.used.len();
+        self.block_warnings = unmatched_blocks::warnings(&overlaid, &self.domains).into();
         let common_blocks = overlaid.take_common_blocks();
         (self.may_queue, self.may_wait_for_slots, self.may_wait) = (false, false, false);
         for (_, domain) in self.domains.iter_mut() {
@@ -177,10 +182,11 @@ impl RuleSet {
     }
 
     /// Warnings about valid rules: what surely does not do what it looks like, descriptors that never apply, networks inside others, hours
-    /// that overlap. In the order of the documents.
+    /// that overlap, blocks in files for unknown domains and keys. In the order of the documents.
     pub fn warnings(&self) -> Vec<RuleError> {
         let of_domains = self.domains().flat_map(DomainRules::warnings);
-        let mut warnings: Vec<RuleError> = self.warnings.iter().cloned().chain(of_domains).collect();
+        let mut warnings: Vec<RuleError> =
+            self.warnings.iter().chain(&self.block_warnings).cloned().chain(of_domains).collect();
         warnings.sort_by(|one, other| one.origin.cmp(&other.origin));
         warnings
     }
