@@ -1,7 +1,7 @@
 //! A block as it is declared.
 
 use super::value_pattern::ValuePattern;
-use crate::rules::Network;
+use crate::rules::{Network, letter_case::folded};
 use serde::{Deserialize, Serialize};
 
 /// Denies every request with an entry that it matches.
@@ -61,6 +61,14 @@ impl BlockedValues {
         match self {
             Self::Cidr(text) if !text.contains('/') => None,
             Self::Value(text) | Self::Cidr(text) => Some(text),
+        }
+    }
+
+    /// With letters in lower case.
+    pub(super) fn folded(&self) -> Self {
+        match self {
+            Self::Value(text) => Self::Value(folded(text).into_owned()),
+            Self::Cidr(text) => Self::Cidr(folded(text).into_owned()),
         }
     }
 

@@ -3,12 +3,15 @@
 use super::block::Block;
 use crate::{
     limit::Entry,
-    rules::{Network, Pattern, networks::NetworkMap, pattern_set::PatternSet, text_map::TextMap},
+    rules::{
+        Network, Pattern, letter_case::folded, networks::NetworkMap, pattern_set::PatternSet,
+        text_map::TextMap,
+    },
 };
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use smol_str::SmolStr;
-use std::net::IpAddr;
+use std::{borrow::Cow, net::IpAddr};
 
 /// Blocks that apply together.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +19,8 @@ pub(in crate::rules) struct Blocks {
     by_key: TextMap<KeyBlocks>,
     /// As declared, for explanations and lists.
     declared: Box<[Block]>,
+    /// Whether values match in any case of letters: the blocks have them in lower case.
+    ignores_case: bool,
 }
 
 /// The blocks of one key.
@@ -28,7 +33,13 @@ struct KeyBlocks {
 
 impl Blocks {
     pub(super) fn new(declared: Vec<Block>) -> Self {
-        Self { by_key: by_key(&declared), declared: declared.into() }
+        Self { by_key: by_key(&declared), declared: declared.into(), ignores_case: false }
+    }
+
+    /// The same blocks, whose values match in any case of letters.
+    pub(super) fn in_any_case<'b>(declared: impl Iterator<Item = &'b Block>) -> Self {
+        let folded = |block: &Block| Block { values: block.values.folded(), ..block.clone() };
+        Self { ignores_case: true, ..Self::new(declared.map(folded).collect()) }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -42,18 +53,25 @@ impl Blocks {
     /// Whether one of the entries is blocked.
     pub(super) fn match_one_of(&self, entries: &[Entry<'_>]) -> bool {
         !self.is_empty()
-            && entries
-                .iter()
-                .any(|entry| self.by_key.get(entry.key).is_some_and(|of_key| of_key.matches(entry.value)))
+            && entries.iter().any(|entry| {
+                self.by_key.get(entry.key).is_some_and(|of_key| of_key.matches(&self.form(entry)))
+            })
     }
 
     /// The first block that matches one of the entries.
     pub(super) fn find(&self, entries: &[Entry<'_>]) -> Option<&Block> {
         let matches_one = |block: &&Block| {
-            entries.iter().any(|entry| block.key == entry.key && block.values.match_value(entry.value))
+            let matches = |entry: &Entry<'_>| block.values.match_value(&self.form(entry));
+            entries.iter().any(|entry| block.key == entry.key && matches(entry))
         };
         // Looks at every block only if there is one to find.
         self.match_one_of(entries).then(|| self.declared.iter().find(matches_one)).flatten()
+    }
+
+    /// The form of a value by which it is compared.
+    #[inline]
+    fn form<'v>(&self, entry: &Entry<'v>) -> Cow<'v, str> {
+        if self.ignores_case { folded(entry.value) } else { Cow::Borrowed(entry.value) }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Overrides and blocks: what applies to some descriptors instead of the rules of their domain.
 //!
 //! Blocks win over overrides, and overrides over rules and over limits in requests. If several match, an override without wildcards
-//! wins, else the last declared. Matching takes no memory and parses addresses only for keys with networks.
+//! wins, else the last declared. Matching takes no memory and parses addresses only for keys with networks. Values of a key of which a
+//! rule ignores the case of letters match in any case, since they share a counter: only there, values in upper case take memory.
 //!
 //! An override with limits continues the counters of the rule behind it: [`Rule::overridden_limit`]. Blocks, and overrides that deny
 //! or admit everything, count nothing; resets and give-backs reach the counters behind them.
@@ -23,13 +24,16 @@ pub use declared::{OverrideAction, OverrideRule};
 pub use override_limit::{OVERRIDE_LIMITS_MAX, OverrideLimit, OverrideLimitError};
 pub(super) use override_rule::Context;
 
-use super::{Pattern, Rule, Semantics, limits::Registrar, pattern_set::PatternSet, text_map::TextMap};
+use super::{
+    Pattern, Rule, letter_case::AnyCaseKeys, limits::Registrar, pattern_set::PatternSet, text_map::TextMap,
+};
 use crate::{algorithm::NotShareable, limit::Entry};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 use smol_str::SmolStr;
 use std::{
+    borrow::Cow,
     hash::{BuildHasher as _, Hash as _, Hasher as _},
     sync::Arc,
 };
@@ -47,6 +51,9 @@ pub(super) struct Overlay {
     /// Blocks of every domain, which all overlays share because they may be many.
     common_blocks: Arc<Blocks>,
     own_blocks: Blocks,
+    /// Those of the blocks of both kinds whose values match in any case of letters.
+    any_case_blocks: Blocks,
+    any_case: Arc<AnyCaseKeys>,
     blocked: Option<Box<Rule>>,
     /// Overrides without wildcards, by the hash of their entries.
     exact: HashMap<u64, SmallVec<[u32; 1]>, FixedState>,
@@ -77,22 +84,23 @@ pub enum OverlayMatch<'o> {
 impl Overlay {
     /// The overlay of a domain; none if nothing is declared for it. `behind` has the rule of the domain for entries.
     pub(super) fn compile<'r>(
-        domain: &Arc<str>,
-        semantics: Semantics,
-        is_shared: bool,
+        context: &Context<'_>,
+        any_case: &Arc<AnyCaseKeys>,
         declared: &DeclaredOverlay,
         common_blocks: &Arc<Blocks>,
         behind: &Behind<'r>,
         limits: &mut Registrar,
     ) -> Option<Box<Self>> {
+        let domain = &**context.domain;
         let own_blocks = Blocks::new(declared.blocks_of(domain).to_vec());
+        let all_blocks = common_blocks.declared().iter().chain(own_blocks.declared());
+        let any_case_blocks = Blocks::in_any_case(all_blocks.filter(|block| any_case.contains(&block.key)));
         let has_blocks = !own_blocks.is_empty() || !common_blocks.is_empty();
         let overrides: Vec<&Arc<OverrideRule>> =
-            declared.overrides.iter().filter(|declared| *declared.domain == **domain).collect();
+            declared.overrides.iter().filter(|declared| declared.domain == *domain).collect();
         if !has_blocks && overrides.is_empty() {
             return None;
         }
-        let context = Context { domain, semantics, is_shared };
         let mut build = |path: String, id: &str, action: &OverrideAction, behind: Option<&Rule>| {
             context.rule(path.into(), id, action, behind, limits)
         };
@@ -107,7 +115,9 @@ impl Overlay {
                 Overlaid {
                     id: declared.id.as_str().into(),
                     entries: entries
-                        .map(|(key, value)| (key.as_str().into(), ValuePattern::new(value)))
+                        .map(|(key, value)| {
+                            (key.as_str().into(), ValuePattern::new(&any_case.form(key, value)))
+                        })
                         .collect(),
                     rule: build(
                         format!("(override {})", declared.id),
@@ -128,6 +138,8 @@ impl Overlay {
         Some(Box::new(Self {
             common_blocks: Arc::clone(common_blocks),
             own_blocks,
+            any_case_blocks,
+            any_case: Arc::clone(any_case),
             blocked,
             exact,
             by_wildcard: by_wildcard(&overrides),
@@ -145,19 +157,24 @@ impl Overlay {
     }
 
     fn is_blocked(&self, entries: &[Entry<'_>]) -> bool {
-        self.common_blocks.match_one_of(entries) || self.own_blocks.match_one_of(entries)
+        self.common_blocks.match_one_of(entries)
+            || self.own_blocks.match_one_of(entries)
+            || self.any_case_blocks.match_one_of(entries)
     }
 
     fn overridden(&self, entries: &[Entry<'_>]) -> Option<&Overlaid> {
         if self.overrides.is_empty() {
             return None;
         }
-        let matches = |index: &u32| self.overrides[*index as usize].matches(entries);
-        let exact = self.exact.get(&hash_of(entries.iter().map(|entry| (entry.key, entry.value))));
+        let matches = |index: &u32| self.overrides[*index as usize].matches(entries, &self.any_case);
+        let exact = self.exact.get(&hash_of(
+            entries.iter().map(|entry| (entry.key, self.any_case.form(entry.key, entry.value))),
+        ));
         let exact = exact.and_then(|candidates| candidates.iter().rev().copied().find(matches));
         let with_wildcards = || {
             let selected = self.by_wildcard.iter().zip(entries).filter_map(|(by_key, entry)| {
-                by_key.get(entry.key)?.all(entry.value).into_iter().rev().find(matches)
+                let value = self.any_case.form(entry.key, entry.value);
+                by_key.get(entry.key)?.all(&value).into_iter().rev().find(matches)
             });
             selected.max()
         };
@@ -166,7 +183,8 @@ impl Overlay {
 
     /// The override or block of a descriptor, for explanations.
     pub(super) fn explain(&self, entries: &[Entry<'_>]) -> Option<OverlayMatch<'_>> {
-        let block = self.common_blocks.find(entries).or_else(|| self.own_blocks.find(entries));
+        let all = [&*self.common_blocks, &self.own_blocks, &self.any_case_blocks];
+        let block = all.into_iter().find_map(|blocks| blocks.find(entries));
         let overridden = || self.overridden(entries).map(|overlaid| OverlayMatch::Override(&overlaid.id));
         block.map(|block| OverlayMatch::Block(&block.id)).or_else(overridden)
     }
@@ -198,10 +216,12 @@ impl Overlay {
 }
 
 impl Overlaid {
-    fn matches(&self, entries: &[Entry<'_>]) -> bool {
+    fn matches(&self, entries: &[Entry<'_>], any_case: &AnyCaseKeys) -> bool {
         let both = self.entries.iter().zip(entries);
-        self.entries.len() == entries.len()
-            && both.into_iter().all(|((key, value), entry)| *key == *entry.key && value.matches(entry.value))
+        let matches = |((key, value), entry): (&(SmolStr, ValuePattern), &Entry<'_>)| {
+            *key == *entry.key && value.matches(&any_case.form(key, entry.value))
+        };
+        self.entries.len() == entries.len() && both.into_iter().all(matches)
     }
 }
 
@@ -236,11 +256,11 @@ fn hash_of_exact(entries: &[(SmolStr, ValuePattern)]) -> Option<u64> {
         ValuePattern::Wildcard(_) => None,
     };
     let pairs: Vec<(SmolStr, SmolStr)> = entries.iter().map(pair).collect::<Option<_>>()?;
-    Some(hash_of(pairs.iter().map(|(key, value)| (key.as_str(), value.as_str()))))
+    Some(hash_of(pairs.iter().map(|(key, value)| (key.as_str(), Cow::Borrowed(value.as_str())))))
 }
 
 /// Clients only look up: a fixed seed cannot be exploited.
-fn hash_of<'e>(entries: impl Iterator<Item = (&'e str, &'e str)>) -> u64 {
+fn hash_of<'e>(entries: impl Iterator<Item = (&'e str, Cow<'e, str>)>) -> u64 {
     let mut hasher = FixedState::with_seed(0).build_hasher();
     entries.for_each(|pair| pair.hash(&mut hasher));
     hasher.finish()

@@ -1,5 +1,5 @@
 use super::*;
-use crate::rules::{LoadOptions, Outcome, RuleChanges, RuleSet, Source, SourceId};
+use crate::rules::{LoadOptions, Outcome, RuleChanges, RuleSet, Semantics, Source, SourceId};
 use proptest::prelude::*;
 
 const RULES: &str = "
@@ -205,6 +205,51 @@ fn of_several_overrides_the_last_declared_applies_and_wildcards_come_after_all_o
         let entries = [Entry { key: "user", value: user }];
         let explained = rules.domain("shop").unwrap().overlay_match(&entries);
         assert_eq!(explained, Some(OverlayMatch::Override(of)), "{user}");
+    }
+}
+
+/// `Mallory` passed a block of `mallory` under a rule by which both share a counter.
+#[test]
+fn blocks_and_overrides_ignore_the_case_of_letters_where_a_rule_of_the_key_does() {
+    const ANY_CASE: &str = "
+domain: shop
+descriptors:
+  - key: plan
+    descriptors:
+      - { key: user, value: '*', value_ignore_case: true, rate_limit: { unit: day, requests_per_unit: 3 } }
+  - { key: path, rate_limit: { unit: day, requests_per_unit: 3 } }
+";
+    let sources = [
+        Source::file("shop.yaml", ANY_CASE),
+        Source::file("exact.yaml", RULES.replace("domain: shop", "domain: exact")),
+        block_file("user=Mallory\nuser=BOT-*\npath=/A\n[shop]\nuser=eve\n"),
+        overridden("o", &[("plan", "Gold"), ("user", "Ann")], OverrideAction::Unlimited),
+        overridden("w", &[("plan", "free"), ("user", "Tom*")], OverrideAction::Unlimited),
+    ];
+    for semantics in [Semantics::Exact, Semantics::Reference] {
+        let options = LoadOptions { semantics, ..LoadOptions::default() };
+        let rules = RuleSet::parse(&sources, &options).unwrap_or_else(|errors| panic!("{errors}"));
+        let line = |line| Some(format!("Block(\"blocks.txt:{line}\")"));
+        let by = |id: &str| Some(format!("Override({id:?})"));
+        for (domain, entries, expected) in [
+            ("shop", &[("user", "mALLORY")][..], line(1)),
+            ("shop", &[("user", "bot-x")], line(2)),
+            ("shop", &[("path", "/a")], None),
+            ("shop", &[("path", "/A")], line(3)),
+            ("shop", &[("user", "EVE")], line(5)),
+            ("exact", &[("user", "mallory")], None),
+            ("exact", &[("user", "Mallory")], line(1)),
+            ("shop", &[("plan", "Gold"), ("user", "aNN")], by("o")),
+            ("shop", &[("plan", "gold"), ("user", "ann")], None),
+            ("shop", &[("plan", "free"), ("user", "TOMMY")], by("w")),
+        ] {
+            let entries: Vec<_> = entries.iter().map(|&(key, value)| Entry { key, value }).collect();
+            let domain = rules.domain(domain).expect("declared");
+            let explained = domain.overlay_match(&entries).map(|of| format!("{of:?}"));
+            assert_eq!(explained, expected, "{entries:?}");
+            assert_eq!(domain.overlaid(&entries).is_some(), expected.is_some(), "{entries:?}");
+        }
+        assert_eq!(rules.file_blocks().count(), 4, "each is listed once");
     }
 }
 

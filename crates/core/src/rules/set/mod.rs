@@ -100,8 +100,8 @@ impl RuleSet {
         let common_blocks = overlaid.take_common_blocks();
         (self.may_queue, self.may_wait_for_slots, self.may_wait) = (false, false, false);
         for (_, domain) in self.domains.iter_mut() {
-            domain.set_overlay(|name, is_shared, behind| {
-                Overlay::compile(name, semantics, is_shared, &overlaid, &common_blocks, behind, &mut limits)
+            domain.set_overlay(semantics, |context, any_case, behind| {
+                Overlay::compile(&context, any_case, &overlaid, &common_blocks, behind, &mut limits)
             });
             self.may_queue |= domain.features.queues;
             self.may_wait_for_slots |= domain.features.waits_for_slots;

@@ -7,6 +7,7 @@
 //!
 //! Nodes with exact keys and values are found by hash.
 
+mod any_case;
 mod compile;
 mod entry;
 mod explanation;
@@ -32,6 +33,7 @@ use super::{
     ConditionalLimit, ConditionalLimits, KeyPrefix, OwnLimitSettings, Rule, RuleLimit, Semantics,
     error::Problems,
     grammar::DeclaredDomain,
+    letter_case::AnyCaseKeys,
     overlay::{Behind, Context, Overlay, OverlayMatch, OverrideRule},
     own_limits::OwnLimits,
     quota_settings::QuotaSettings,
@@ -57,6 +59,8 @@ pub struct DomainRules {
     /// What its rules have.
     pub features: Features,
     redactions: Redactions,
+    /// The keys whose values overrides and blocks compare without regard to the case of letters.
+    any_case: Arc<AnyCaseKeys>,
     /// How it is served over RLQS; none if it is not.
     quotas: Option<QuotaSettings>,
     /// Instead of the tree: limits that apply by conditions.
@@ -287,6 +291,7 @@ impl DomainRules {
         problems: &Problems,
     ) -> Self {
         let redactions = Redactions::new(&declared.descriptors);
+        let any_case = Arc::new(any_case::keys_of(&declared.descriptors));
         if let Some(quotas) = &declared.quotas {
             quotas.check(&declared.descriptors, problems);
         }
@@ -300,6 +305,7 @@ impl DomainRules {
             is_shared: declared.is_shared,
             features: Features::default(),
             redactions,
+            any_case,
             quotas,
             conditional,
             overlay: None,
@@ -327,11 +333,13 @@ impl DomainRules {
     /// Sets the overrides and blocks, which `overlay` compiles for the rules of the domain, and what follows from both.
     pub(super) fn set_overlay(
         &mut self,
-        overlay: impl FnOnce(&Arc<str>, bool, &Behind<'_>) -> Option<Box<Overlay>>,
+        semantics: Semantics,
+        overlay: impl FnOnce(Context<'_>, &Arc<AnyCaseKeys>, &Behind<'_>) -> Option<Box<Overlay>>,
     ) {
         let had_overlay = self.overlay.take().is_some();
-        self.overlay =
-            overlay(&self.name, self.is_shared, &|entries| self.follow(entries, &mut SmallVec::new()));
+        let context = Context { domain: &self.name, semantics, is_shared: self.is_shared };
+        let behind = |entries: &[Entry<'_>]| self.follow(entries, &mut SmallVec::new());
+        self.overlay = overlay(context, &self.any_case, &behind);
         if had_overlay || self.overlay.is_some() {
             self.features = self.find_features();
         }
