@@ -138,16 +138,21 @@ async fn overrides_and_blocks_leave_the_counters_in_a_store_to_their_rule() {
         for _ in 0..2 {
             assert!(is_admitted(&mut clients[0], "user", "ann").await);
         }
-        let of_override = |requests: u32| {
+        let of_override = |requests: u32, unit: &str| {
             let entries = json!([{ "key": "user", "value": "ann" }]);
-            let limit = json!({ "requests": requests, "unit": "day" });
+            let limit = json!({ "requests": requests, "unit": unit });
             json!({ "override": { "id": "o", "domain": "d", "entries": entries, "limit": limit } })
         };
-        world.operate("SetOverride", of_override(2)).await;
+        world.operate("SetOverride", of_override(2, "day")).await;
         assert!(!is_admitted(&mut clients[0], "user", "ann").await, "{url}: two are used");
-        world.operate("SetOverride", of_override(5)).await;
+        world.operate("SetOverride", of_override(5, "day")).await;
         assert_eq!(used(&world, &keys).await, [2], "{url}");
+        // Of a shorter window: the counter of the day stays as it is.
+        world.operate("SetOverride", of_override(5, "hour")).await;
+        assert!(is_admitted(&mut clients[0], "user", "ann").await, "{url}");
+        assert_eq!(used(&world, &keys).await, [1], "{url}");
         world.operate("DeleteOverride", json!({ "id": "o" })).await;
+        assert_eq!(used(&world, &keys).await, [2], "{url}");
 
         world.operate("SetBlock", json!({ "block": { "id": "b", "key": "user", "value": "ann" } })).await;
         let mut give_back = of(&keys);
