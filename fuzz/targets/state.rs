@@ -46,7 +46,7 @@ fuzz_target!(|bytes: &[u8]| {
             algorithm.add(state.clone(), 3, now);
             algorithm.give_back(state.clone(), 3, now);
             for other in ALGORITHMS.iter() {
-                other.take_over(algorithm, state.clone(), now);
+                other.take_over(algorithm, state.clone(), u64::MAX, now);
             }
         }
     }

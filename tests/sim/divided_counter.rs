@@ -292,7 +292,7 @@ impl DividedCounter {
 
     pub fn take_over(&mut self, algorithm: &Algorithm, former: &Algorithm, now: Timestamp) {
         self.settle(former, now);
-        self.state = algorithm.take_over(former, std::mem::take(&mut self.state), now);
+        self.state = algorithm.take_over(former, std::mem::take(&mut self.state), u64::MAX, now);
     }
 
     pub fn forget_rates(&mut self) {

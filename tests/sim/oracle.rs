@@ -195,11 +195,16 @@ impl Oracle {
 
     /// Changes the rule. Used hits stay used, as if taken now; if only the admitted number differs, the list stays as it is.
     pub fn change_rule(&mut self, model: Model, now: u64) {
+        self.change_rule_within(u64::MAX, model, now);
+    }
+
+    /// The same, with at most `most` used hits.
+    pub fn change_rule_within(&mut self, most: u64, model: Model, now: u64) {
         let (used, same) = (self.used(now), self.model.counts_as(&model));
         self.model = model;
-        if !same {
+        if !same || self.used(now) > most {
             self.list.clear();
-            self.take(used, now);
+            self.take(used.min(most), now);
         }
     }
 

@@ -88,7 +88,7 @@ impl SharedCounter {
 
     /// Converts the counter to another algorithm: used hits stay used, credits stay outstanding until their end.
     pub fn change_rule(&mut self, former: Terms<'_>, terms: Terms<'_>, now: Timestamp) {
-        self.0 = std::mem::take(&mut self.0).take_over(terms.algorithm, former.algorithm, now);
+        self.0 = std::mem::take(&mut self.0).take_over(terms.algorithm, former.algorithm, u64::MAX, now);
     }
 
     /// The response to a claim.

@@ -132,11 +132,7 @@ pub(super) fn rules(random: &mut Random, kind: usize) -> (String, u64, u64) {
             shortest = shortest.min(empty);
             // A meter holds 126 years of draining at most: only hits beyond the limit exceed that.
             let is_bounded = !is_meter(kind) || window <= LONGEST_FEW;
-            // Only the store bounds what a bucket lacks after its limit was changed, unless denied hits are charged.
-            let is_changed_bucket =
-                kind == KINDS.len() - 1 && keys.contains("_bucket") && !keys.contains("refill");
-            let always =
-                if is_changed_bucket || (is_bounded && random.one_in(5)) { ", charge: always" } else { "" };
+            let always = if is_bounded && random.one_in(5) { ", charge: always" } else { "" };
             let bounds_debt = !always.is_empty() && random.one_in(2);
             let debt = if bounds_debt { format!(", debt_max: {}", random.below(4)) } else { String::new() };
             text += &format!("  - {{name: {key}{index}, {keys}{always}{debt}}}\n");

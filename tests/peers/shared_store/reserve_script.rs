@@ -128,10 +128,10 @@ fn random_rules(random: &mut Random, kind: usize, reserves: bool) -> (String, u6
     let (keys, window) = limit(random, kind);
     let lost_end = if random.one_in(2) { "keep" } else { "return" };
     let hold = ["1ms", "40ms", "700ms", "30s", "8m", "24h"][random.below(6) as usize];
-    // Only the store bounds what a bucket lacks after its limit was changed, unless it reserves or counts denied hits.
     let reserve = match reserves {
         true => format!(", reserve: hits, max_hold: {hold}, on_lost_end: {lost_end}"),
-        false => ", charge: always".to_owned(),
+        false if random.one_in(2) => ", charge: always".to_owned(),
+        false => String::new(),
     };
     let text = format!(
         "domain: d\ndescriptors:\n- {{key: user, rate_limit: {{{keys}{reserve}}}}}\n\

@@ -187,9 +187,15 @@ impl Naive {
             Some(oracle) => oracle.clone(),
             None => Oracle::new(charge.declared.clone()),
         };
-        oracle.change_rule(charge.declared.clone(), now);
+        oracle.change_rule_within(self.most_converted(charge), charge.declared.clone(), now);
         oracle.change_rule(charge.model.clone(), now);
         oracle
+    }
+
+    /// The most used hits of a counter that was counted under another limit, if it was.
+    pub(super) fn most_converted(&self, charge: &Charge) -> u64 {
+        let is_converted = self.labels.get(&charge.key).is_some_and(|former| *former != charge.label);
+        if is_converted { charge.counted_at_most() } else { u64::MAX }
     }
 
     /// Shadow rules never deny; quota rules deny only if all of them are over. With exact semantics a quota in shadow mode is not one of
@@ -213,9 +219,16 @@ impl Naive {
 impl Charge {
     /// The hits within the bound on debts, if they are counted in addition to the used hits.
     pub(super) fn within_debt(&self, oracle: &Oracle, hits: u64, now: u64) -> u64 {
-        let Some(windows) = self.debt_max.filter(|_| self.always) else { return hits };
-        let most = oracle.limit() + windows * self.requests + self.queued_max;
-        hits.min(most.saturating_sub(oracle.used(now)))
+        if !self.always {
+            return hits;
+        }
+        hits.min(self.counted_at_most().saturating_sub(oracle.used(now)))
+    }
+
+    /// The most hits that its counter has, debts and queued hits included.
+    pub(super) fn counted_at_most(&self) -> u64 {
+        let Some(windows) = self.debt_max else { return u64::MAX };
+        Oracle::new(self.model.clone()).limit() + windows * self.requests + self.queued_max
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -282,12 +282,14 @@ impl Naive {
     /// Converts the counters that were counted under another limit, once: hits used before count as taken now. The limit of a counter is
     /// the limit of its first charge.
     pub fn convert(&mut self, charges: &[Charge], now: u64) {
-        for (index, Charge { key, declared, label, .. }) in charges.iter().enumerate() {
+        for (index, charge) in charges.iter().enumerate() {
+            let Charge { key, declared, label, .. } = charge;
             if charges[..index].iter().any(|former| former.key == *key) {
                 continue;
             }
+            let most = self.most_converted(charge);
             let Some(oracle) = self.counters.get_mut(key) else { continue };
-            oracle.change_rule(declared.clone(), now);
+            oracle.change_rule_within(most, declared.clone(), now);
             let former = self.labels.insert(*key, label.clone());
             self.is_changed |= former.is_some_and(|former| former != *label);
         }

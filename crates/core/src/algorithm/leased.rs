@@ -223,10 +223,10 @@ impl Leased {
         self.exact
     }
 
-    /// The counter under another algorithm: hits that are used stay used, credits stay outstanding until their end.
-    pub fn take_over(mut self, algorithm: &Algorithm, former: &Algorithm, now: Timestamp) -> Self {
+    /// The counter under another algorithm: at most `most` of the used hits stay used, credits stay outstanding until their end.
+    pub fn take_over(mut self, algorithm: &Algorithm, former: &Algorithm, most: u64, now: Timestamp) -> Self {
         self.expire(former, now);
-        self.state = algorithm.take_over(former, self.state, now);
+        self.state = algorithm.take_over(former, self.state, most, now);
         self
     }
 
@@ -295,6 +295,14 @@ mod tests {
         let admitted = log.add(state.clone(), 50, at(1_100));
         assert_eq!(log.remaining(&admitted, at(1_100)), 0);
         assert!(matches!(log.add(state, 1, at(1_200)), State::Log(_)), "a plain state without leases");
+    }
+
+    #[test]
+    fn a_bound_on_used_hits_under_another_algorithm_leaves_credits_outstanding() {
+        let (log, bucket, state) = (log(), bucket(), leased(40, at(1_200)));
+        let state = bucket.take_over(&log, state, 3, at(1_100));
+        assert_eq!(bucket.used(&state, at(1_100)), 43);
+        assert!(matches!(state, State::Leased(_)));
     }
 
     #[test]

@@ -364,18 +364,20 @@ impl Algorithm {
         }
     }
 
-    /// The state under changed parameters, or under another algorithm: hits that are used stay used, as if taken now.
-    pub fn take_over(&self, former: &Self, state: State, now: Timestamp) -> State {
-        if self.reads_as(former) {
+    /// The state under changed parameters, or under another algorithm: hits that are used stay used, as if taken now, but at most `most` of
+    /// them. A bucket could otherwise take years to drain the hits of a larger limit. Outstanding credits are not counted in this, as they
+    /// end soon.
+    pub fn take_over(&self, former: &Self, state: State, most: u64, now: Timestamp) -> State {
+        if self.reads_as(former) && (most == u64::MAX || self.used(&state, now) <= most) {
             return state;
         }
         if let State::Leased(leased) = state {
-            return leased.take_over(self, former, now).into_state(self, now);
+            return leased.take_over(self, former, most, now).into_state(self, now);
         }
         if let State::Reserved(reserved) = state {
-            return reserved.take_over(self, former, now);
+            return reserved.take_over(self, former, most, now);
         }
-        match former.used(&state, now) {
+        match former.used(&state, now).min(most) {
             0 => State::EMPTY,
             // Whether requests that another algorithm counted are in flight is unknown; and hits are no denials.
             _ if !self.counts_hits() => State::EMPTY,

@@ -188,13 +188,16 @@ impl Counters for LockedShards<'_> {
     }
 }
 
-/// Rewrites a counter under `limit`: hits used under the former limit count as taken now.
+/// Rewrites a counter under `limit`: hits used under the former limit count as taken now, within the bound on debts.
 #[cold]
 pub(super) fn convert(counter: &mut Counter, limit: &RuleLimit, rules: &RuleSet, now: Timestamp) {
     let former: LimitId = counter.limit();
     let state = counter.take_state();
     let state = match rules.limits().get(former) {
-        Some(former) => limit.algorithm.take_over(&former.algorithm, state, now),
+        Some(former) => {
+            let most = limit.counted_at_most().unwrap_or(u64::MAX);
+            limit.algorithm.take_over(&former.algorithm, state, most, now)
+        }
         // Unreachable in practice: each rule set is built upon the one before it, so the limit of every counter is known.
         None => State::EMPTY,
     };

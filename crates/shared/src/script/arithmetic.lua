@@ -396,15 +396,14 @@ local function brief_slots(limit, state, needs)
 end
 
 -- Whether a state is dated more than a window ahead: by the clock of another store that this one replaced, or by this store's clock before
--- it was set back. The only date of a bucket that refills steadily is the time at which it is full again. If it lacks more than twice its
--- size, it was dated by such a clock, or its size was larger before the limit was changed. This is concluded only for a charge that
--- `is_bounded`: hits that are charged without fitting exceed the size too.
+-- it was set back. The only date of a bucket that refills steadily is the time at which it is full again. If it lacks its size more than
+-- its bound on debts allows, it was dated by such a clock, or its size or that bound was larger before the limit was changed. This is
+-- concluded only for a charge that `is_bounded`: spent credits are counted beyond the bound.
 local function is_ahead(limit, state, is_bounded)
   local kind, body = limit.kind, limit.body
+  local most = is_bounded and limit.counted_at_most and limit.counted_at_most + limit.admitted_at_most
   if kind == TOKENS or kind == LEAKY then
-    if not is_bounded then return false end
-    local most = min(2 * limit.admitted_at_most, U32)
-    return unpack_from('<d', state, body) - now > weight(limit, most) + 1
+    return most and unpack_from('<d', state, body) - now > weight(limit, min(most, U32)) + 1
   end
   if kind == LOG then return unpack_from('<d', state, #state - 11) > now + limit.length end
   if kind == SLOTS then
@@ -423,11 +422,19 @@ local function is_ahead(limit, state, is_bounded)
     local ends = limit.ends
     return date > (now < ends[2] and ends[3] or ends[4])
   elseif kind == INTERVALS then
-    local most = limit.admitted_at_most
-    return most > 0 and date > floor(now / limit.length) + ceil(most / limit.tokens)
+    local number, missing = view_intervals(limit, state)
+    if most and missing > most then return true end
+    local admitted = limit.admitted_at_most
+    return admitted > 0 and number > floor(now / limit.length) + ceil(admitted / limit.tokens)
   else
     return date > floor(now / limit.length) + limit.count
   end
+end
+
+-- The part of the hits that the bound on debts allows.
+local function within_bound(limit, hits)
+  local most = limit.counted_at_most
+  return most and min(hits, most) or hits
 end
 
 -- The state with its hits dated now.
@@ -443,16 +450,15 @@ local function dated_now(limit, state)
     end
     return write_slots(unpack_from('<d', state, 3), used, slots), ends
   end
-  if limit.kind == TOKENS or limit.kind == LEAKY then used = 2 * limit.admitted_at_most end
-  return add(limit, '', used)
+  return add(limit, '', within_bound(limit, used))
 end
 
--- The state under a changed limit. Used hits stay used, as if taken now; in a bucket, at most as many as `is_ahead` accepts. Whether hits
--- of another algorithm are in flight is not known, so that slots begin empty.
-local function convert(limit, state, is_bounded)
+-- The state under a changed limit. Used hits stay used, as if taken now, within the bound on debts. Whether hits of another algorithm are
+-- in flight is not known, so that slots begin empty.
+local function convert(limit, state)
   local former = #state > 2 and read_limit(state, false)
   local used = former and limit.kind ~= SLOTS and used_of(former, state) or 0
+  used = within_bound(limit, used)
   if used == 0 then return '' end
-  if is_bounded and (limit.kind == TOKENS or limit.kind == LEAKY) then used = min(used, 2 * limit.admitted_at_most) end
   return add(limit, '', used)
 end

@@ -55,8 +55,8 @@ while is_learning and position <= size do
 end
 
 -- Limit of the last request: kind, signature, greatest number of hits, bytes and format of a state. Then numbers of its kind: the window's
--- length, number and rest, the ends of a window that begins now and of the next one, and the rate.
-local last, kind, signature, most, bytes, format, length, number, rest, window_end, next_end, rate_hits, rate_per
+-- length, number and rest, the ends of a window that begins now and of the next one, the rate, and the most hits that `is_ahead` accepts.
+local last, kind, signature, most, bytes, format, length, number, rest, window_end, next_end, rate_hits, rate_per, bound
 
 while position <= size do
   decided = decided + 1
@@ -90,6 +90,8 @@ while position <= size do
         end
       elseif kind == 84 or kind == 76 then
         kind, rate_hits, rate_per = 'meter', unpack_from('<dd', argument, 3)
+        local counted = unpack_from('<d', argument, #argument - 15)
+        bound = counted > 0 and counted - 1 + most
       end
       format = '<c' .. signature_length + 1 .. numbers
     end
@@ -144,7 +146,7 @@ while position <= size do
           dry, part = dry + added, part + more - added * rate_hits
           if part >= rate_hits then dry, part = dry + 1, part - rate_hits end
           charged, expires = pack(format, signature, dry, part), part > 0 and dry + 1 or dry
-        elseif level > 2 * most * rate_per then
+        elseif bound and level > bound * rate_per then
           -- The functions decide buckets of a clock that was far ahead.
           is_decided = false
         end

@@ -163,8 +163,8 @@ local function decide(position, replied)
     -- Slots are released by their ids, which the arguments have instead of the hits to give back.
     if limit.kind == SLOTS then slots[i], given = sub(requests, begins + 6, begins + 13), 0 end
     local state, leases = states[key] or '', leased[key]
-    -- The actual cost of a request may exceed the size of a bucket. So may credits that are spent after their hits were given back.
-    local is_bounded = flag < 4 and take > 0 and not holds[i] and lease_length == 0
+    -- Credits that are spent count beyond the bound on debts.
+    local is_bounded = take > 0 and lease_length == 0
     local first = byte(state, 1)
     if leases or first == 0 then
       state, leases = open_leased(key, limit)
@@ -173,7 +173,7 @@ local function decide(position, replied)
     elseif state ~= '' and sub(state, 1, #limit.signature) ~= limit.signature then
       -- Stored in any case: if the state was converted at each read instead, its hits would count as taken at the time of the read.
       local expires
-      state, expires = convert(limit, state, is_bounded)
+      state, expires = convert(limit, state)
       states[key], changed[key] = state, expires or 0
     else
       state = of_present(key, limit, state, is_bounded)

@@ -228,6 +228,7 @@ local function make_lease_functions()
       if leases[i].ends <= now then unspent = unspent + table.remove(leases, i).outstanding end
     end
     state = byte(state, 1) == RESERVED and reserved().convert(limit, state) or convert(limit, state)
+    unspent = within_bound(limit, used_of(limit, state) + unspent) - used_of(limit, state)
     return unspent > 0 and add(limit, state, unspent) or state
   end
 

@@ -407,7 +407,8 @@ make_reserving = function()
     return join(limit, counter)
   end
 
-  -- The value under a changed limit: used hits count as taken now. So do estimates whose hits still count.
+  -- The value under a changed limit: used hits count as taken now, and so do estimates whose hits still count, within the bound on debts.
+  -- The reservations stay open, each with one hit at least.
   local function convert_reserved(limit, value)
     local counter = split(value)
     local former = limit_of(value, counter)
@@ -415,7 +416,8 @@ make_reserving = function()
     -- Nothing of a window from the first hit that is over counts. Its hits might open another window if the first of them cost nothing.
     local is_over = former.kind == FIRST_HIT and used_of(former, counter.seen) == 0
     if limit.kind == SLOTS or is_over then return '', 0 end
-    local used = used_of(former, settled_of_window(former, counter))
+    local used = within_bound(limit, used_of(former, settled_of_window(former, counter)))
+    local room = limit.counted_at_most and limit.counted_at_most - used or math.huge
     local taken, open = plain(used > 0 and add(limit, '', used) or ''), counter.open
     for at = 1, #open, OPEN_BYTES do
       local id, deadline, place, low, hits, returns = unpack_from(OPEN, open, at)
@@ -426,7 +428,11 @@ make_reserving = function()
         alone = insert_one(former, '', hits, place)
       end
       local counts = is_bucket(former) or is_in_window(former, place, counter.seen)
-      if counts and used_of(former, alone) > 0 then start_in(limit, taken, hits, id, min(deadline, now + LONGEST_HOLD), returns) end
+      if counts and used_of(former, alone) > 0 then
+        hits = max(1, min(hits, room))
+        room = max(0, room - hits)
+        start_in(limit, taken, hits, id, min(deadline, now + LONGEST_HOLD), returns)
+      end
     end
     return join(limit, taken)
   end

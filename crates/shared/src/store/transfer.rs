@@ -209,7 +209,7 @@ impl Transfer {
             return Ok(None);
         }
         let shared = algorithm.in_microseconds_of(&state, self.now)?;
-        let state = shared.take_over(algorithm, state, self.now);
+        let state = shared.take_over(algorithm, state, u64::MAX, self.now);
         let expires = shared.expires(&state);
         let value = encode(&state, &shared).ok_or(NotShareable::State)?;
         Ok(Some((value, expires.since(self.now) + SLACK)))

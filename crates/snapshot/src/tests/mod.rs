@@ -226,7 +226,7 @@ fn a_counter_survives_changed_and_removed_rules() {
         let place = shard.find(key(1)).expect("the counter is there");
         let counter = shard.get(place);
         let former = after.rules().limits().get(counter.limit()).unwrap().algorithm.clone();
-        limit_of(&changed, "user").take_over(&former, counter.state().into_owned(), now)
+        limit_of(&changed, "user").take_over(&former, counter.state().into_owned(), u64::MAX, now)
     };
     assert_eq!(limit_of(&changed, "user").used(&state, now), 60);
     // The next start has the former rules again.

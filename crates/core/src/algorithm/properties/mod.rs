@@ -165,12 +165,33 @@ proptest! {
         // Sub-windows of one length keep their counts, and the share that is overlooked follows the limit.
         let keeps_counts = to.algorithm.reads_as(&from.algorithm);
         let is_overlooked = keeps_counts && matches!(to.algorithm, Algorithm::SubWindows(_));
-        counter.state = to.algorithm.take_over(&from.algorithm, counter.state, now);
+        counter.state = to.algorithm.take_over(&from.algorithm, counter.state, u64::MAX, now);
         counter.oracle.change_rule(to.model.clone(), counter.now);
         counter.case = to;
         if !is_overlooked {
             prop_assert_eq!(counter.used(counter.now), used);
         }
+        counter.equals_the_oracle()?;
+        counter.wait(0.3, 0);
+        counter.apply(Event::Take(1));
+        counter.equals_the_oracle()?;
+    }
+
+    /// For each pair of algorithms.
+    #[test]
+    fn no_more_hits_than_a_bound_stay_used_under_another_rule(
+        (from, to) in (case(), case()), events in events(), most in 0..6u64,
+    ) {
+        let mut counter = Counter::after(from.clone(), &events);
+        let is_known = !matches!(to.model, Model::CalendarWindow { .. }) || counter.now < BERLIN_MONTHS[12];
+        prop_assume!(is_known);
+        let now = Timestamp::from_nanos(counter.now);
+        let keeps_counts = to.algorithm.reads_as(&from.algorithm);
+        let used = if keeps_counts { &to } else { &from }.algorithm.used(&counter.state, now);
+        counter.state = to.algorithm.take_over(&from.algorithm, counter.state, most, now);
+        counter.oracle.change_rule_within(most, to.model.clone(), counter.now);
+        counter.case = to;
+        prop_assert_eq!(counter.used(counter.now), used.min(most));
         counter.equals_the_oracle()?;
         counter.wait(0.3, 0);
         counter.apply(Event::Take(1));
@@ -184,7 +205,7 @@ proptest! {
     ) {
         let mut counter = Counter::after(from.clone(), &events);
         let used = counter.used(counter.now);
-        counter.state = to.algorithm.take_over(&from.algorithm, counter.state, Timestamp::from_nanos(counter.now));
+        counter.state = to.algorithm.take_over(&from.algorithm, counter.state, u64::MAX, Timestamp::from_nanos(counter.now));
         counter.oracle.change_rule(to.model.clone(), counter.now);
         counter.case = to;
         counter.equals_the_oracle()?;
@@ -296,7 +317,7 @@ proptest! {
                     prop_assert_eq!(algorithm.remaining(&state, now), before.saturating_sub(hits));
                 }
             }
-            let other = case_of_each().into_iter().map(|other| other.take_over(&algorithm, state.clone(), Timestamp::EPOCH));
+            let other = case_of_each().into_iter().map(|other| other.take_over(&algorithm, state.clone(), u64::MAX, Timestamp::EPOCH));
             prop_assert_eq!(other.count(), 4);
         }
     }

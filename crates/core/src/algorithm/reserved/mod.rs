@@ -269,16 +269,23 @@ impl Reserved {
     }
 
     /// The counter under another algorithm: hits that are used count as taken now, and so do the estimates of reservations whose hits
-    /// still count. They stay open.
+    /// still count, `most` hits in all. The reservations stay open, each with one hit at least.
     #[cold]
-    pub(super) fn take_over(mut self, algorithm: &Algorithm, former: &Algorithm, now: Timestamp) -> State {
+    pub(super) fn take_over(
+        mut self,
+        algorithm: &Algorithm,
+        former: &Algorithm,
+        most: u64,
+        now: Timestamp,
+    ) -> State {
         self.expire(former, now);
         // Nothing of a past window from the first hit counts, though its hits might open another window if its first cost nothing.
         if former.is_from_first_hit() && former.used(&self.seen, now) == 0 {
             return State::EMPTY;
         }
         let settled = former.of_window(self.settled, &self.seen);
-        let mut taken = Box::new(Self::of(algorithm.take_over(former, settled, now)));
+        let mut taken = Box::new(Self::of(algorithm.take_over(former, settled, most, now)));
+        let mut room = most.saturating_sub(algorithm.used(&taken.settled, now));
         if !algorithm.can_reserve() {
             return taken.into_state();
         }
@@ -290,7 +297,9 @@ impl Reserved {
                 Some(drain) => drain.latest(State::EMPTY, place.saturating_add(drain.weight(hits)), now),
             };
             if former.used(&alone, now) > 0 {
-                taken.start(algorithm, reservation, now);
+                let hits = room.clamp(1, hits);
+                room = room.saturating_sub(hits);
+                taken.start(algorithm, Reservation { hits: hits as u32, ..reservation }, now);
             }
         }
         taken.into_state()

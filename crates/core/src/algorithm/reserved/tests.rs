@@ -375,7 +375,7 @@ fn hits_of_a_window_from_the_first_hit_that_is_over_do_not_count_under_another_a
     let (state, _) = former.reserve(State::EMPTY, reservation(1, 1, at(60)), at(0));
     let (state, _) = former.reserve(former.add(state, 2, at(3)), reservation(2, 3, at(60)), at(9));
     assert_eq!(former.used(&state, at(10)), 0);
-    assert_eq!(algorithm.used(&algorithm.take_over(&former, state, at(10)), at(10)), 0);
+    assert_eq!(algorithm.used(&algorithm.take_over(&former, state, u64::MAX, at(10)), at(10)), 0);
 }
 
 /// They were joined with hits beyond the limit, and then had their time.
@@ -453,13 +453,36 @@ fn open_reservations_stay_open_under_another_algorithm() {
         for algorithm in algorithms() {
             let (state, _) =
                 former.reserve(former.add(State::EMPTY, 1, at(0)), reservation(1, 4, at(60)), at(0));
-            let state = algorithm.take_over(&former, state, at(0));
+            let state = algorithm.take_over(&former, state, u64::MAX, at(0));
             assert_eq!(algorithm.used(&state, at(0)), 5, "{former:?} {algorithm:?}");
             let (state, ended, _) = algorithm.end_reservation(state, 1, |_| 2, u64::MAX, at(0));
             assert_eq!(
                 (ended, algorithm.used(&state, at(0))),
                 (Ended::Reserved(reservation(1, 4, at(60))), 3)
             );
+        }
+    }
+}
+
+/// In the order of their starts, estimates take the room that used hits leave. Each keeps a hit, so that its ticket stays valid.
+#[test]
+fn a_bound_on_used_hits_under_another_algorithm_holds_for_open_reservations() {
+    for former in algorithms() {
+        for algorithm in algorithms() {
+            for (most, used) in [(u64::MAX, [3, 7, 11]), (8, [3, 7, 8]), (6, [3, 6, 7]), (2, [2, 3, 4])] {
+                let mut state = former.add(State::EMPTY, 3, at(0));
+                for id in 1..=2 {
+                    (state, _) = former.reserve(state, reservation(id, 4, at(60)), at(0));
+                }
+                let mut state = algorithm.take_over(&former, state, most, at(0));
+                for (id, used) in [(2, used[2]), (1, used[1])] {
+                    assert_eq!(algorithm.used(&state, at(0)), used, "{former:?} {algorithm:?} {most}");
+                    let ended;
+                    (state, ended, _) = algorithm.end_reservation(state, id, |_| 0, most, at(0));
+                    assert!(matches!(ended, Ended::Reserved(_)), "{former:?} {algorithm:?} {most}");
+                }
+                assert_eq!(algorithm.used(&state, at(0)), used[0], "{former:?} {algorithm:?} {most}");
+            }
         }
     }
 }

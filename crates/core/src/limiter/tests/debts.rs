@@ -7,9 +7,11 @@ const KEYS: [&str; 3] =
     ["algorithm: token_bucket", "algorithm: token_bucket, refill: intervals", "algorithm: leaky_bucket"];
 
 fn of_limit(keys: &str) -> Limiter {
-    limiter(&format!(
-        "domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: hour, requests_per_unit: 5, {keys}}}}}]"
-    ))
+    limiter(&of_keys(keys))
+}
+
+fn of_keys(keys: &str) -> String {
+    format!("domain: d\ndescriptors: [{{key: k, rate_limit: {{unit: hour, requests_per_unit: 5, {keys}}}}}]")
 }
 
 /// Whether a peek is admitted at a time.
@@ -61,6 +63,28 @@ fn the_end_of_a_request_leaves_no_debt_beyond_the_bound() {
         let ticket = start(9 * HOUR);
         send(&limiter, 9 * HOUR, &format!("k=a,slot={ticket} +9"));
         assert!(!admits(&limiter, 9 * HOUR + HOUR / 2) && admits(&limiter, 11 * HOUR), "{keys}");
+    }
+}
+
+/// The key was denied for days: a bucket had to drain all hits of the former limit.
+#[test]
+fn a_counter_that_is_converted_to_a_bucket_has_no_debt_beyond_the_bound() {
+    for former in [
+        "algorithm: sliding_window",
+        "algorithm: sliding_window, precision: 9",
+        "algorithm: sliding_log",
+        "algorithm: fixed_window",
+        "algorithm: token_bucket, size: 9, debt_max: 4000000",
+        "algorithm: token_bucket, refill: intervals, size: 9, debt_max: 4000000",
+        "algorithm: leaky_bucket, burst: 9, debt_max: 4000000",
+    ] {
+        for keys in KEYS {
+            let limiter = of_limit(&format!("{former}, charge: always"));
+            send(&limiter, 0, "k=a +1099511627776");
+            replace_rules(&limiter, &of_keys(keys));
+            assert!(!admits(&limiter, 1) && !admits(&limiter, 2 * HOUR), "{former}, {keys}");
+            assert!(admits(&limiter, 3 * HOUR + 1), "{former}, {keys}");
+        }
     }
 }
 
