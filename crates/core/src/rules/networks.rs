@@ -67,6 +67,19 @@ impl Network {
         self.length() >= MAPPED_BITS && is_v4(self.0.network())
     }
 
+    /// Whether a value is one of its addresses, or a network within it.
+    pub(super) fn matches(self, value: &str) -> bool {
+        match value.parse() {
+            Ok(address) => self.contains(address),
+            Err(_) => masked(value).is_some_and(|other| self == other || self.is_around(other)),
+        }
+    }
+
+    /// The network of this length, no longer than this one, around it.
+    fn widened(self, length: u8) -> Self {
+        Self(Ipv6Net::new_assert(self.0.network(), length).trunc())
+    }
+
     /// Whether it has every address of the other network, and more. `::/0` has none of IPv4.
     pub(super) fn is_around(self, other: Self) -> bool {
         self != other && self.is_v4() == other.is_v4() && self.spans(other)
@@ -101,6 +114,12 @@ impl fmt::Display for Network {
     }
 }
 
+/// The network that a value is, as Envoy's action `masked_remote_address` sends it.
+#[cold]
+fn masked(value: &str) -> Option<Network> {
+    if value.contains('/') { value.parse().ok() } else { None }
+}
+
 fn mapped(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
@@ -125,6 +144,8 @@ pub(super) struct NetworkMap {
     high: Box<[u64]>,
     low: Box<[u64]>,
     numbers: Box<[u32]>,
+    /// All networks, sorted, each with its number.
+    networks: Box<[(Network, u32)]>,
 }
 
 /// The number of a range in no network.
@@ -139,7 +160,7 @@ impl NetworkMap {
         }
         networks.sort_by_key(|(network, _)| (network.first(), network.length()));
         networks.dedup_by_key(|(network, _)| *network);
-        let (v4, v6): (Vec<_>, Vec<_>) = networks.into_iter().partition(|(network, _)| network.is_v4());
+        let (v4, v6): (Vec<_>, Vec<_>) = networks.iter().copied().partition(|(network, _)| network.is_v4());
         let ranges = ranges(&v6);
         // The ranges before and after all IPv4 addresses are in no network.
         let v4 = self::ranges(&v4).into_iter().filter(|(start, _)| is_v4(Ipv6Addr::from_bits(*start)));
@@ -154,11 +175,33 @@ impl NetworkMap {
             high: ranges.iter().map(|(start, _)| (start >> 64) as u64).collect(),
             low: ranges.iter().map(|(start, _)| *start as u64).collect(),
             numbers: ranges.iter().map(|(_, number)| *number).collect(),
+            networks: networks.into(),
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.v4.is_empty()
+    }
+
+    /// The number of the longest network that contains the value: an address, or a network.
+    #[inline]
+    pub(super) fn of_value(&self, value: &str) -> Option<u32> {
+        match value.parse() {
+            Ok(address) => self.get(address),
+            Err(_) => self.around(masked(value)?),
+        }
+    }
+
+    /// The number of the longest network that is this network, or around it.
+    fn around(&self, network: Network) -> Option<u32> {
+        let least = if network.is_v4() { MAPPED_BITS } else { 0 };
+        (least..=network.length()).rev().find_map(|length| {
+            let wanted = network.widened(length);
+            let at = self.networks.binary_search_by_key(&(wanted.first(), length), |(network, _)| {
+                (network.first(), network.length())
+            });
+            Some(self.networks[at.ok()?].1)
+        })
     }
 
     /// The number of the longest network that contains the address.
@@ -305,6 +348,29 @@ mod tests {
                     let expected = longest.map(|(number, _)| number);
                     prop_assert_eq!(map.get(address), expected, "{} in {:?}", address, networks);
                 }
+            }
+        }
+
+        /// As Envoy's action `masked_remote_address` sends them.
+        #[test]
+        fn a_network_as_a_value_has_the_number_of_the_longest_network_with_all_its_addresses(
+            networks in prop::collection::vec(some_network(), 0..20),
+            values in prop::collection::vec(some_network(), 20),
+        ) {
+            let map = NetworkMap::new(networks.iter().copied().zip(0..));
+            for value in values {
+                let ends = [value.0.network(), value.0.broadcast()].map(IpAddr::from);
+                // `::/0` has none of IPv4, although it begins and ends around it.
+                let has_all = |network: &Network| {
+                    network.is_v4() == value.is_v4() && ends.iter().all(|end| network.0.contains(&mapped(*end)))
+                };
+                let containing = (0..).zip(&networks).filter(|(_, network)| has_all(network));
+                let longest = containing.min_by_key(|(number, network)| (u8::MAX - network.length(), *number));
+                let expected = longest.map(|(number, _)| number);
+                let text = value.to_string();
+                prop_assert_eq!(map.of_value(&text), expected, "{} in {:?}", text, networks);
+                let matching = networks.iter().any(|network| network.matches(&text));
+                prop_assert_eq!(matching, expected.is_some(), "{} in {:?}", text, networks);
             }
         }
     }

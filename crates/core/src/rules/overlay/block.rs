@@ -26,7 +26,7 @@ pub struct Block {
 pub enum BlockedValues {
     /// This value, in which `*` matches any text, and `\*` stands for a literal `*`.
     Value(String),
-    /// The addresses of a network, such as `192.0.2.0/24`.
+    /// The addresses of a network, such as `192.0.2.0/24`, and the networks within it.
     Cidr(String),
 }
 
@@ -56,7 +56,7 @@ impl BlockedValues {
         }
     }
 
-    /// The text that values may equal besides being addresses of a network: Envoy sends masked addresses as networks.
+    /// The text that values may equal besides being in a network.
     pub(super) fn literal(&self) -> Option<&str> {
         match self {
             Self::Cidr(text) if !text.contains('/') => None,
@@ -73,10 +73,8 @@ impl BlockedValues {
     }
 
     pub(super) fn match_value(&self, value: &str) -> bool {
-        let is_address = || {
-            self.network().zip(value.parse().ok()).is_some_and(|(network, address)| network.contains(address))
-        };
-        self.literal().is_some_and(|text| ValuePattern::new(text).matches(value)) || is_address()
+        self.literal().is_some_and(|text| ValuePattern::new(text).matches(value))
+            || self.network().is_some_and(|network| network.matches(value))
     }
 }
 

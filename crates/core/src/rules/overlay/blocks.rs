@@ -11,7 +11,7 @@ use crate::{
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use smol_str::SmolStr;
-use std::{borrow::Cow, net::IpAddr};
+use std::borrow::Cow;
 
 /// Blocks that apply together.
 #[derive(Clone, Debug, Default)]
@@ -79,8 +79,7 @@ impl KeyBlocks {
     fn matches(&self, value: &str) -> bool {
         self.values.get(value).is_some()
             || self.patterns.matches_one(value)
-            || (!self.networks.is_empty()
-                && value.parse::<IpAddr>().is_ok_and(|address| self.networks.get(address).is_some()))
+            || (!self.networks.is_empty() && self.networks.of_value(value).is_some())
     }
 }
 

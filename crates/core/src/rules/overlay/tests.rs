@@ -104,6 +104,8 @@ fn each_line_of_a_file_of_blocks_denies_its_value_or_network() {
         (("user", "bot-7"), Some(4)),
         (("remote_address", "192.0.2.9"), Some(5)),
         (("remote_address", "192.0.3.9"), None),
+        (("remote_address", "192.0.2.128/25"), Some(5)),
+        (("remote_address", "192.0.2.0/23"), None),
         (("remote_address", "2001:DB8:0::1"), Some(6)),
         (("user", "a*#b"), Some(7)),
         (("user", "ax#b"), None),

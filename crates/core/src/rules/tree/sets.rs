@@ -19,7 +19,7 @@ use crate::rules::{
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, hash_map::Entry};
 use smol_str::SmolStr;
-use std::{hash::Hash, net::IpAddr};
+use std::hash::Hash;
 
 /// An index by values, which finds duplicates.
 type Index<V> = HashMap<V, u32, FixedState>;
@@ -103,7 +103,7 @@ impl ValueSets {
         if self.by_address.is_empty() {
             return None;
         }
-        let at = self.by_address.get(value.parse::<IpAddr>().ok()?)?;
+        let at = self.by_address.of_value(value)?;
         let (network, index) = &self.networks[at as usize];
         let SetNode { values, node, .. } = &self.nodes[*index as usize];
         Some((Matched::Set { values, network: Some(network) }, node))
