@@ -192,6 +192,49 @@ fn members_of_entries_are_doubted() {
     }
 }
 
+/// Entries are texts, whatever they look like.
+#[test]
+fn entries_beside_numbers_and_booleans_are_doubted() {
+    let doubts = |source: &str| Expression::parse(source).expect("valid").doubts_of_condition();
+    for (source, meant) in [
+        (
+            "descriptors[0].tokens > 1000",
+            Some("has no value together with 1000; write int(…) around the entry"),
+        ),
+        ("-2.5 <= descriptors[0]['tokens']", Some("has no value together with -2.5; write int(…)")),
+        (
+            "descriptors[0].tokens == 5",
+            Some("the entry \"tokens\" is a text and never equals 5; write \"5\" in quotes"),
+        ),
+        ("5u != descriptors[0].tokens", Some("always differs from 5; write \"5\" in quotes, or int(…)")),
+        ("descriptors[0].premium == true", Some("never equals true; write \"true\" in quotes")),
+        ("descriptors[0].status in [429, 503]", Some("never equals 429; write \"429\" in quotes")),
+        ("int(descriptors[0].tokens + 1) > 5", Some("has no value together with 1")),
+        ("descriptors.exists(d, d.tokens > 1000)", Some("the entry \"tokens\" is a text and has no value")),
+        (
+            "descriptors[0].tokens",
+            Some("the entry \"tokens\" is a text, so that this never holds; compare it"),
+        ),
+        ("true && descriptors[0].a", Some("so that this never holds")),
+        ("!descriptors[0].a ? false : true", Some("so that this never holds")),
+        ("descriptors.all(d, d.a)", Some("so that this never holds")),
+        ("'true'", Some("\"true\" is a text, and neither true nor false, so that this never holds")),
+        ("limit.name", Some("so that this never holds")),
+        ("1", Some("a number is neither true nor false")),
+        ("int(descriptors[0].tokens) > 1000 && bool(descriptors[0].premium)", None),
+        ("descriptors[0].tokens == '5' || descriptors[0].a in ['b'] || descriptors.size() > 1", None),
+        ("descriptors[0].a < 'b' && has(descriptors[0].a) && size(descriptors[0].a) == 3", None),
+        ("[{'a': 1}].exists(d, d.a == 1) && descriptors.exists(d, [d].exists(e, e.a == 'b'))", None),
+        ("descriptors.map(d, d.a)[0] == 'b' && true", None),
+    ] {
+        let found = doubts(source);
+        assert_eq!(found.len(), usize::from(meant.is_some()), "{source}: {found:?}");
+        assert!(meant.is_none_or(|meant| found[0].contains(meant)), "{source}: {found:?}");
+    }
+    let variable = Expression::parse("descriptors[0].user").expect("valid");
+    assert!(variable.doubts().is_empty(), "the value of a variable is a text");
+}
+
 #[test]
 fn depth_and_loops_are_bounded() {
     for (open, close) in [("(", ")"), ("[", "]"), ("!", ""), ("-", "")] {

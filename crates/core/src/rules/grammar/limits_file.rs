@@ -54,8 +54,8 @@ fn limit(
     let seconds = number(&mut fields, "seconds");
     let name = fields.text("name").unwrap_or_default();
     let id = fields.text("id");
-    let conditions = expressions(fields.take("conditions").as_ref());
-    let mut variables = expressions(fields.take("variables").as_ref());
+    let conditions = expressions(fields.take("conditions").as_ref(), condition);
+    let mut variables = expressions(fields.take("variables").as_ref(), variable);
     if let Some(variables) = &mut variables {
         variables.sort_by(|one, other| one.source().cmp(other.source()));
         variables.dedup();
@@ -109,18 +109,32 @@ fn number<'n>(fields: &mut Fields<'n>, name: &'static str) -> Option<(Field<'n>,
 }
 
 /// None after an error in any of them: without an expression, the limit would be another.
-fn expressions(list: Option<&Field<'_>>) -> Option<Vec<Expression>> {
+fn expressions(
+    list: Option<&Field<'_>>,
+    read: fn(&Field<'_>) -> Option<Expression>,
+) -> Option<Vec<Expression>> {
     let items = list.map_or(Some(Vec::new()), Field::list)?;
-    let read: Vec<Option<Expression>> = items.iter().map(|item| expression(item)).collect();
+    // All are read, so that all errors are reported.
+    let read: Vec<Option<Expression>> = items.iter().map(read).collect();
     read.into_iter().collect()
 }
 
-/// Parses the expression of a text; reports the place of an error in the text.
-pub(super) fn expression(field: &Field<'_>) -> Option<Expression> {
+/// Parses a condition.
+pub(super) fn condition(field: &Field<'_>) -> Option<Expression> {
+    expression(field, Expression::doubts_of_condition)
+}
+
+/// Parses an expression whose value is part of the key of counters.
+fn variable(field: &Field<'_>) -> Option<Expression> {
+    expression(field, Expression::doubts)
+}
+
+/// Parses the expression of a text; reports the place of an error in the text, and the doubts.
+fn expression(field: &Field<'_>, doubts: fn(&Expression) -> Vec<String>) -> Option<Expression> {
     let text = field.text()?;
     match Expression::parse(text) {
         Ok(expression) => {
-            for doubt in expression.doubts() {
+            for doubt in doubts(&expression) {
                 field.doubt(format!("{}: {doubt}", quoted(text)));
             }
             Some(expression)

@@ -106,6 +106,16 @@ fn warnings_name_values_and_limits_that_do_not_do_what_they_look_like() {
             "descriptors[0].rate_limit.when: ",
             "write descriptors[0][\"req.method\"]",
         ),
+        (
+            "key: k, rate_limit: {unit: day, requests_per_unit: 9, when: 'descriptors[0].tokens > 1000'}",
+            "descriptors[0].rate_limit.when: ",
+            "write int(…) around the entry",
+        ),
+        (
+            "key: k, rate_limit: {unit: day, requests_per_unit: 9, when: 'descriptors[0].premium'}",
+            "descriptors[0].rate_limit.when: ",
+            "so that this never holds",
+        ),
     ] {
         let found = warnings(descriptor);
         assert_eq!(found.len(), 1, "{descriptor}: {found:?}");
