@@ -49,7 +49,8 @@ impl Walk<'_> {
         fields: &mut Fields<'n>,
     ) -> Option<DeclaredLimit<'n>> {
         let counting = algorithm::counting(fields, self.semantics, self.default_algorithm);
-        let when = fields.take("when").and_then(|field| limits_file::condition(&field)).map(Arc::new);
+        let when = fields.take_narrowing("when", "write a condition").ok().flatten();
+        let when = when.and_then(|field| limits_file::condition(&field)).map(Arc::new);
         let Some(mut counting) = counting else {
             // Read for its errors.
             self.charge(fields);

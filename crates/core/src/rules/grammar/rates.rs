@@ -82,6 +82,12 @@ impl Walk<'_> {
     pub(super) fn rates<'n>(&mut self, fields: &mut Fields<'n>) -> Rates<'n> {
         let mut rates = Rates::default();
         let (one, several) = (fields.take("rate_limit"), fields.take("rate_limits"));
+        if one.is_none() && several.is_none() {
+            for name in ["rate_limit", "rate_limits"] {
+                let message = "has no value, so that nothing limits what the descriptor matches; write a limit, or remove the key";
+                fields.doubt_null(name, message);
+            }
+        }
         if let (Some(_), Some(several)) = (&one, &several) {
             several.reject("is given beside rate_limit; make that one more item of rate_limits");
         }

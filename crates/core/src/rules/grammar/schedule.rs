@@ -51,7 +51,8 @@ impl Walk<'_> {
 /// Reads one item.
 fn entry(item: &Field<'_>, most: u32) -> Option<(Hours, u32)> {
     let mut fields = item.fields()?;
-    let (days_field, hours_field) = (fields.take("days"), fields.take("hours"));
+    let days_field = fields.take_narrowing("days", "write days such as mon-fri").ok()?;
+    let hours_field = fields.take_narrowing("hours", "write hours such as \"08:00-18:00\"").ok()?;
     if days_field.is_none() && hours_field.is_none() {
         item.reject("has no times; write `days: mon-fri` or `hours: \"08:00-18:00\"`, or both");
     }

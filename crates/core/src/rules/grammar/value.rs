@@ -18,13 +18,20 @@ use std::collections::HashSet;
 /// The keys of sets, each instead of `value`.
 pub(super) const SETS: [&str; 3] = ["values", "value_network", "value_regex"];
 
+/// What to write as the value of each.
+const REMEDIES: [&str; 3] =
+    ["list at least one value", "list at least one network", "write a regular expression"];
+
 impl Walk<'_> {
     /// The values, and whether all of them share one counter.
     pub(super) fn value(&self, fields: &mut Fields<'_>, key: &DeclaredKey) -> (DeclaredValue, bool) {
         // An empty value is no value, as with the reference server.
         let value = fields.take("value");
         let text = value.as_ref().and_then(|value| value.text()).unwrap_or_default();
-        let sets: Vec<_> = SETS.into_iter().filter_map(|name| Some((name, fields.take(name)?))).collect();
+        let sets = SETS.into_iter().zip(REMEDIES);
+        let sets: Vec<_> = sets.map(|(name, remedy)| (name, fields.take_narrowing(name, remedy))).collect();
+        let has_empty_set = sets.iter().any(|(_, set)| set.is_err());
+        let sets: Vec<_> = sets.into_iter().filter_map(|(name, set)| Some((name, set.ok()??))).collect();
         let any_case = fields.take("value_ignore_case");
         let sharing = fields.take("share_threshold");
         let shares_counter = sharing.as_ref().and_then(|field| field.boolean()).unwrap_or(false);
@@ -53,6 +60,7 @@ impl Walk<'_> {
         }
         let values = match set {
             Some((name, field)) => set_of(name, field, key, ignores_case),
+            None if has_empty_set => None,
             None if ignores_case && !text.is_empty() => {
                 Some(Pattern::new(&folded(text)).map_or_else(|| Values::One(text.into()), Values::Wildcard))
             }

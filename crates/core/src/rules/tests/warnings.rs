@@ -116,6 +116,12 @@ fn warnings_name_values_and_limits_that_do_not_do_what_they_look_like() {
             "descriptors[0].rate_limit.when: ",
             "so that this never holds",
         ),
+        ("key: k, rate_limit: ", "descriptors[0].rate_limit: ", "nothing limits what the descriptor matches"),
+        (
+            "key: k, rate_limits: ~",
+            "descriptors[0].rate_limits: ",
+            "nothing limits what the descriptor matches",
+        ),
     ] {
         let found = warnings(descriptor);
         assert_eq!(found.len(), 1, "{descriptor}: {found:?}");
@@ -135,7 +141,31 @@ fn warnings_name_values_and_limits_that_do_not_do_what_they_look_like() {
         "key: k, rate_limit: {unit: day, requests_per_unit: 1, precision: 8}",
         "key: k, rate_limit: {unit: day, requests_per_unit: 0, algorithm: token_bucket, size: 0}",
         "key: k, rate_limit: {unlimited: true, replaces: [{name: named}]}",
+        "key: k, rate_limit: {unit: day, requests_per_unit: 9}, rate_limits: ",
+        "key: k, value: , descriptors: ",
     ] {
         assert_eq!(warnings(descriptor), [""; 0], "{descriptor}");
+    }
+}
+
+/// A list whose only line is commented out would turn these values into every value.
+#[test]
+fn a_key_that_narrows_a_rule_is_an_error_without_a_value() {
+    for (descriptor, place) in [
+        ("key: k, values: ", "3:14: descriptors[0].values: "),
+        ("key: k, value_network: ~", "3:14: descriptors[0].value_network: "),
+        ("key: k, value: v, value_regex: null", "3:24: descriptors[0].value_regex: "),
+        (
+            "key: w, rate_limit: {unit: day, requests_per_unit: 9, when: }",
+            "3:60: descriptors[0].rate_limit.when: ",
+        ),
+    ] {
+        let source = Source::file(
+            "rules.yaml",
+            format!("domain: d\ndescriptors:\n  - {{{descriptor}}}\n  - {{key: k}}"),
+        );
+        let errors = RuleSet::parse(&[source], &LoadOptions::default()).unwrap_err().to_string();
+        assert!(errors.starts_with(&format!("rules.yaml:{place}has no value")), "{errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
     }
 }

@@ -255,6 +255,35 @@ impl<'n> Fields<'n> {
         }
     }
 
+    /// As [`Self::take`], for a name that narrows what its map is for: without a value, the map would be for everything. That is an error,
+    /// and the result then none. `remedy` is what to write.
+    pub(in crate::rules) fn take_narrowing(
+        &mut self,
+        name: &'static str,
+        remedy: &str,
+    ) -> Result<Option<Field<'n>>, ()> {
+        let taken = self.take(name);
+        let Some((field, position)) = self.without_value(name).filter(|_| taken.is_none()) else {
+            return Ok(taken);
+        };
+        let message = format!("has no value, so that it would narrow nothing; {remedy}, or remove the key");
+        self.map.report.at(position, field.path.as_str(), message);
+        Err(())
+    }
+
+    /// Warns of a name without a value.
+    pub(in crate::rules) fn doubt_null(&self, name: &str, message: impl Into<String>) {
+        if let Some((field, position)) = self.without_value(name) {
+            self.map.report.warn(position, field.path.as_str(), message);
+        }
+    }
+
+    /// The name, if the map has it without a value, and its place.
+    fn without_value(&self, name: &str) -> Option<(Field<'n>, Position)> {
+        let pair = self.pairs.iter().find(|pair| &*pair.key == name && pair.value.is_null())?;
+        Some((self.map.child(&pair.value, join(&self.map.path, name)), pair.key_position))
+    }
+
     /// Whether the map has a name that nothing has looked for: it is reported as unknown.
     pub(in crate::rules) fn has_unknown(&self, name: &str) -> bool {
         !self.known.contains(&name) && self.pairs.iter().any(|pair| &*pair.key == name)
