@@ -72,6 +72,7 @@ fn is_same(one: &RuleLimit, other: &RuleLimit) -> bool {
         && one.anchor_entry() == other.anchor_entry()
         && one.charge == other.charge
         && one.debt_max == other.debt_max
+        && one.reserve == other.reserve
         && one.semantics == other.semantics
         && one.is_local == other.is_local
         && one.name == other.name
@@ -123,6 +124,17 @@ mod tests {
         let shadow =
             format!("{{key: a, shadow_mode: true, rate_limit: {limit}}}, {{key: b, rate_limit: {limit}}}");
         assert_eq!(changes(&former, &shadow), ["", "", "d: a"]);
+        let bucket = |keys: &str| {
+            format!(
+                "{{key: a, rate_limit: {{unit: second, requests_per_unit: 9, algorithm: token_bucket, {keys}}}}}"
+            )
+        };
+        for keys in
+            ["reserve: 3", "reserve: 2, max_hold: 9s", "reserve: 2, on_lost_end: return", "reserve: hits"]
+        {
+            assert_eq!(changes(&bucket("reserve: 2"), &bucket(keys)), ["", "", "d: a"], "{keys}");
+        }
+        assert_eq!(changes(&bucket("reserve: 2"), &bucket("reserve: 2")), ["", "", ""]);
         let own = |keys: &str| format!("{{key: a, request_limits: {{{keys}}}}}");
         assert_eq!(changes("{key: a}", &own("charge: always")), ["", "", "d: a: request_limits"]);
         assert_eq!(changes(&own("charge: always"), &own("precision: 9")), ["", "", "d: a: request_limits"]);
