@@ -137,9 +137,13 @@ impl Oracle {
     }
 
     /// Restarts at `start` a counter that was written at `at`. If the clock was set back in between, hits used at `at` count as taken at
-    /// `start`.
+    /// `start`, and a ban lasts as long as it had left.
     pub fn restart(&mut self, at: u64, start: u64) {
         if at > start {
+            if self.is_banned(at) {
+                self.banned_until = start + (self.banned_until - at);
+                return;
+            }
             let used = self.used(at);
             self.list.clear();
             (self.changed, self.banned_until) = (start, 0);

@@ -7,7 +7,7 @@
 //!   after a reload. If it is not used, it expires.
 //! - It has expired: it is left out.
 //! - The clock was set back since, so that the counter is in the future: its hits count as of now. No hits are lost, and no client waits
-//!   longer than the limit's window.
+//!   longer than the limit's window. Slots, reservations, bans in force and leases last as long as they had left at the snapshot.
 
 use super::{
     Progress,
@@ -19,7 +19,7 @@ use super::{
     write::{Generation, LimitIndex, Writer},
 };
 use tidegate_core::{
-    algorithm::{Algorithm, State},
+    algorithm::Algorithm,
     limit::{LimitId, Timestamp},
     limiter::Limiter,
     rules::LimitInfo,
@@ -80,7 +80,7 @@ pub(super) fn restore(
     snapshot.read_counters(&mut *disk, progress, |counters| {
         for KeptCounter { key, limit, state } in counters {
             let (limit, algorithm) = &limits[limit as usize];
-            let state = if at > now { taken_now(algorithm, &state, at, now) } else { state };
+            let state = if at > now { algorithm.set_back(state, at, now) } else { state };
             let expires = algorithm.expires(&state);
             if expires <= now {
                 restored.expired += 1;
@@ -120,13 +120,5 @@ fn continued(snapshot: &Snapshot, limits: impl Iterator<Item = LimitId>, restore
         bytes: snapshot.bytes,
         limits: LimitIndex::of_written(limits, snapshot.limit_records.clone()),
         counter_bytes: snapshot.bytes.div_ceil((restored.counters + restored.expired).max(1)),
-    }
-}
-
-/// The state with the hits that are used at `at`, as if taken now.
-fn taken_now(algorithm: &Algorithm, state: &State, at: Timestamp, now: Timestamp) -> State {
-    match algorithm.used(state, at) {
-        0 => State::EMPTY,
-        used => algorithm.add(State::EMPTY, used, now),
     }
 }

@@ -156,6 +156,11 @@ impl Facts for Ban {
         *self
     }
 
+    fn with_ends_at(&self, state: &State, at: Timestamp, now: Timestamp) -> Option<State> {
+        let end = Self::end(state, at)?;
+        Some(State::Words([now.saturating_add(end.since(at)).as_nanos(), IN_FORCE]))
+    }
+
     /// No limit of a rule is a ban.
     fn replaced(&self, _: u32, _: Window, _: u32) -> Option<Self> {
         Some(*self)

@@ -47,6 +47,11 @@ pub(super) trait Facts: Sized {
         state
     }
 
+    /// The state at `at` with its ends moved to the earlier time `now`; none if it has no ends but those of its hits.
+    fn with_ends_at(&self, _state: &State, _at: Timestamp, _now: Timestamp) -> Option<State> {
+        None
+    }
+
     /// See [`Algorithm::numbers`](super::Algorithm::numbers).
     fn numbers(&self, length: fn(Duration) -> String) -> String;
 }

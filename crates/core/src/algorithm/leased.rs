@@ -230,6 +230,19 @@ impl Leased {
         self
     }
 
+    /// The counter of a clock that was set back: see [`Algorithm::set_back`].
+    pub(super) fn set_back(mut self, algorithm: &Algorithm, at: Timestamp, now: Timestamp) -> Self {
+        self.expire(algorithm, at);
+        self.state = algorithm.set_back(self.state, at, now);
+        for lease in &mut self.leases {
+            lease.end = now.saturating_add(lease.end.since(at));
+        }
+        if let Some(assigned) = &mut self.assigned {
+            (assigned.counted, assigned.end) = (now, now.saturating_add(assigned.end.since(at)));
+        }
+        self
+    }
+
     /// The time from which on the counter may be dropped: all leases have ended, and their hits, as if all were of the last end, no
     /// longer count.
     pub fn expires(&self, algorithm: &Algorithm) -> Timestamp {

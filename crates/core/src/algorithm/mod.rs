@@ -76,6 +76,7 @@ mod numbers;
 mod period;
 mod reserved;
 mod runs;
+mod set_back;
 mod sliding_log;
 mod sliding_window;
 mod slots;

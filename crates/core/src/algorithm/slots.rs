@@ -218,6 +218,16 @@ impl Slots {
         self.position(id).is_some_and(|index| self.get(index).is_held(now))
     }
 
+    /// The slots that are held at `at`, each for as long after the earlier time `now`.
+    pub(super) fn with_ends_at(&self, at: Timestamp, now: Timestamp) -> Self {
+        let moved = |slot: Slot| {
+            let deadline = now.saturating_add(slot.deadline().since(at)).as_nanos();
+            Slot { deadline, ..slot }
+        };
+        let held: Vec<Slot> = self.held(at).map(moved).collect();
+        Self::packed(&held, held.len(), self.mean_hold_nanos())
+    }
+
     /// The last deadline: from then on no slot is held.
     pub fn expires(&self) -> Timestamp {
         self.last().map_or(Timestamp::EPOCH, |slot| slot.deadline())

@@ -1,5 +1,6 @@
 //! The properties of snapshots, on a disk that fails and on a real disk.
 
+mod clock_set_back;
 mod format_1;
 #[cfg(feature = "mount")]
 mod full_disk;
@@ -264,30 +265,6 @@ fn a_ban_outlives_a_restart_and_ends_when_it_was_to_end() {
 
 fn limit_of(rules: &str, path: &str) -> Algorithm {
     limit(&limiter(rules, Seed::from_bytes([0; 16]), 1), path).1
-}
-
-#[test]
-fn a_counter_from_the_future_neither_resets_nor_blocks_longer_than_its_window() {
-    let now = start_of_time();
-    for back_hours in [1, 24 * 365] {
-        let disk = SimulatedDisk::default();
-        let (before, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
-        count(&before, key(1), "user", 100, now);
-        pass(&mut writer, &before, now).unwrap();
-
-        let earlier = Timestamp::from_nanos(now.as_nanos() - back_hours * 3_600_000_000_000);
-        let (after, mut writer, restored) = start(disk.clone(), RULES, earlier).unwrap();
-        assert!(restored.from_the_future);
-        assert_eq!(content(&after, earlier)[&key(1)].1, 100);
-        let two_hours_on = earlier.saturating_add_nanos(2 * 3_600_000_000_000);
-        assert_eq!(content(&after, two_hours_on)[&key(1)].1, 0);
-
-        // The next pass writes everything with the new time.
-        assert!(pass(&mut writer, &after, earlier).unwrap().afresh);
-        let (again, _, restored) = start(disk, RULES, earlier).unwrap();
-        assert!(!restored.from_the_future);
-        assert_eq!(content(&again, earlier)[&key(1)].1, 100);
-    }
 }
 
 #[test]

@@ -275,6 +275,10 @@ impl Facts for Concurrency {
         Self { limit: requests, ..*self }
     }
 
+    fn with_ends_at(&self, state: &State, at: Timestamp, now: Timestamp) -> Option<State> {
+        state.slots().map(|slots| State::Slots(slots.with_ends_at(at, now)))
+    }
+
     /// Requests in flight have no window: it is their number that changes.
     fn replaced(&self, limit: u32, _: Window, _: u32) -> Option<Self> {
         Some(Self { limit: limit.min(Self::LIMIT_MAX), ..*self })
