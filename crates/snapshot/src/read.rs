@@ -32,6 +32,8 @@ pub struct Snapshot {
     pub(super) limit_records: Vec<u64>,
     /// Bytes of the records with counters, once they are read.
     pub(super) bytes: u64,
+    /// Number of counters in these records. A key is counted as often as it was written.
+    pub(super) written: u64,
 }
 
 /// The reason why an existing snapshot cannot be read.
@@ -106,6 +108,7 @@ pub(super) fn find(disk: &mut dyn Disk) -> Result<Option<Snapshot>, ReadError> {
         committed,
         limit_records: commit.limit_records,
         bytes: 0,
+        written: 0,
     }))
 }
 
@@ -132,6 +135,7 @@ impl Snapshot {
             // The page that was written last is read first, and settles its keys.
             for mut page in pages.into_iter().rev() {
                 self.check(&page)?;
+                self.written += page.counters.len() as u64;
                 let coverage = &mut coverage[usize::from(page.shard)];
                 match coverage.novelty(page.keys) {
                     Novelty::All => {}

@@ -97,7 +97,7 @@ pub(super) fn restore(
         Ok(())
     })?;
 
-    let generation = continued(&snapshot, limits.iter().map(|(limit, _)| *limit), restored);
+    let generation = continued(&snapshot, limits.iter().map(|(limit, _)| *limit));
     // Records after the commit belong to an unfinished pass.
     let is_cut = disk.cut(generation.number, generation.next_record).is_ok();
     disk.close();
@@ -113,12 +113,13 @@ pub(super) fn restore(
 }
 
 /// The generation as of the commit.
-fn continued(snapshot: &Snapshot, limits: impl Iterator<Item = LimitId>, restored: Restored) -> Generation {
+fn continued(snapshot: &Snapshot, limits: impl Iterator<Item = LimitId>) -> Generation {
     Generation {
         number: snapshot.generation,
         next_record: snapshot.committed + 1,
         bytes: snapshot.bytes,
         limits: LimitIndex::of_written(limits, snapshot.limit_records.clone()),
-        counter_bytes: snapshot.bytes.div_ceil((restored.counters + restored.expired).max(1)),
+        // By the number of counters alive, it would grow with the generation, which would then never be replaced.
+        counter_bytes: snapshot.bytes.div_ceil(snapshot.written.max(1)),
     }
 }

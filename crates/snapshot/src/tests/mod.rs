@@ -211,6 +211,26 @@ fn the_records_are_at_most_three_times_those_of_a_full_pass() {
     assert_eq!(content(&restored, now), content(&limiter, now));
 }
 
+/// After each start, the generation could grow by half before it was replaced.
+#[test]
+fn the_records_are_at_most_three_times_those_of_a_full_pass_however_often_the_server_restarts() {
+    let (disk, now) = (SimulatedDisk::default(), start_of_time());
+    let (limiter, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
+    (0..100_000).for_each(|number| count(&limiter, key(number), "user", 1, now));
+    let full = pass(&mut writer, &limiter, now).unwrap().bytes;
+    for restart in 0..12 {
+        let (limiter, mut writer, _) = start(disk.clone(), RULES, now).unwrap();
+        (0..700).for_each(|number| count(&limiter, key(number * 131 + restart), "user", 1, now));
+        let is_replaced = pass(&mut writer, &limiter, now).unwrap().afresh;
+        let bytes = writer.disk_bytes().unwrap();
+        assert!(bytes < full * 3, "{bytes} bytes after {restart} restarts, {full} to keep");
+        if is_replaced {
+            return;
+        }
+    }
+    panic!("no pass began a new generation");
+}
+
 #[test]
 fn a_counter_survives_changed_and_removed_rules() {
     let (disk, now) = (SimulatedDisk::default(), start_of_time());
