@@ -4,7 +4,8 @@
 
 use super::target::Target;
 use std::{
-    fs::{File, OpenOptions},
+    fmt::Display,
+    fs::{self, File, OpenOptions},
     io::{self, Read, Seek, SeekFrom, Write},
     os::unix::{
         fs::{FileTypeExt as _, OpenOptionsExt},
@@ -134,34 +135,38 @@ impl LogFile {
     }
 
     /// Renames PATH to PATH.1, PATH.1 to PATH.2 and so on, and starts PATH anew. The oldest file is replaced.
+    ///
+    /// The new file is opened as PATH.next first, and files are only moved up to a free number: rotations that fail and are repeated replace
+    /// no more files than a rotation that succeeds.
     fn rotate(&mut self) -> io::Result<()> {
-        let numbered = |number: u32| {
+        let beside = |ending: &dyn Display| {
             let mut name = self.path.clone().into_os_string();
-            name.push(format!(".{number}"));
+            name.push(format!(".{ending}"));
             PathBuf::from(name)
         };
+        let next = beside(&"next");
+        let opened = open_file(&next)?;
         let kept = self.rotation.files_kept;
-        for number in (1..kept).rev() {
-            rename_if_there(&numbered(number), &numbered(number + 1))?;
+        if kept > 0 && self.path.exists() {
+            let last = (1..kept).find(|number| !beside(number).exists()).unwrap_or(kept);
+            for number in (1..last).rev() {
+                fs::rename(beside(&number), beside(&(number + 1)))?;
+            }
+            fs::rename(&self.path, beside(&1))?;
         }
-        match kept {
-            0 => std::fs::remove_file(&self.path)?,
-            _ => rename_if_there(&self.path, &numbered(1))?,
-        }
-        self.reopen()
+        fs::rename(next, &self.path)?;
+        self.use_file(opened);
+        Ok(())
     }
 
     fn reopen(&mut self) -> io::Result<()> {
-        (self.file, self.bytes) = open_file(&self.path)?;
-        (self.has_remnant, self.is_new) = (false, true);
+        self.use_file(open_file(&self.path)?);
         Ok(())
     }
-}
 
-fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
-    match std::fs::rename(from, to) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        renamed => renamed,
+    fn use_file(&mut self, opened: (File, u64)) {
+        (self.file, self.bytes) = opened;
+        (self.has_remnant, self.is_new) = (false, true);
     }
 }
 
@@ -196,7 +201,10 @@ mod tests {
     use std::fs::read_to_string;
 
     fn file(folder: &Path, bytes_max: Option<u64>) -> Sink {
-        let rotation = Rotation { bytes_max, files_kept: 2 };
+        rotated(folder, Rotation { bytes_max, files_kept: 2 })
+    }
+
+    fn rotated(folder: &Path, rotation: Rotation) -> Sink {
         Sink::open(&Target::File(folder.join("d.log")), rotation).expect("a new file")
     }
 
@@ -208,7 +216,7 @@ mod tests {
     #[test]
     fn a_cut_off_line_does_not_spoil_the_next_one() {
         let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join("d.log"), "{\"v\":1}\n{\"v\":").expect("written");
+        fs::write(folder.path().join("d.log"), "{\"v\":1}\n{\"v\":").expect("written");
         write(&mut file(folder.path(), None), b"{\"v\":1}\n");
         let text = read_to_string(folder.path().join("d.log")).expect("text");
         assert_eq!(text, "{\"v\":1}\n{\"v\":\n{\"v\":1}\n");
@@ -234,11 +242,63 @@ mod tests {
         let (path, old) = (folder.path().join("d.log"), folder.path().join("old"));
         let mut sink = file(folder.path(), None);
         write(&mut sink, b"one\n");
-        std::fs::rename(&path, &old).expect("renamed");
+        fs::rename(&path, &old).expect("renamed");
         write(&mut sink, b"two\n");
         sink.reopen().expect("opened");
         write(&mut sink, b"three\n");
         assert_eq!(read_to_string(old).expect("text"), "one\ntwo\n");
         assert_eq!(read_to_string(path).expect("text"), "three\n");
+    }
+
+    /// Each failed rotation deleted a kept file.
+    #[test]
+    fn a_rotation_that_cannot_open_the_new_file_deletes_no_kept_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut sink = rotated(folder.path(), Rotation { bytes_max: Some(8), files_kept: 3 });
+        for line in ["first\n", "second\n", "third\n", "fourth\n"] {
+            write(&mut sink, line.as_bytes());
+        }
+        let next = folder.path().join("d.log.next");
+        fs::create_dir(&next).expect("a folder");
+        let read = || {
+            let read = |name| read_to_string(folder.path().join(name)).unwrap_or_default();
+            ["d.log", "d.log.1", "d.log.2", "d.log.3"].map(read)
+        };
+        for _ in 0..5 {
+            assert!(sink.prepare(8).is_err());
+            assert_eq!(read(), ["fourth\n", "third\n", "second\n", "first\n"]);
+        }
+        fs::remove_dir(next).expect("removed");
+        write(&mut sink, b"fifth\n");
+        assert_eq!(read(), ["fifth\n", "fourth\n", "third\n", "second\n"]);
+    }
+
+    #[test]
+    fn a_rotation_fills_the_first_free_number_and_moves_no_file_beyond_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("d.log.1"), "newer\n").expect("written");
+        fs::write(path("d.log.3"), "older\n").expect("written");
+        let mut sink = rotated(folder.path(), Rotation { bytes_max: Some(8), files_kept: 3 });
+        ["first\n", "second\n"].iter().for_each(|line| write(&mut sink, line.as_bytes()));
+        let read = |name| read_to_string(path(name)).expect("text");
+        assert_eq!(
+            ["d.log", "d.log.1", "d.log.2", "d.log.3"].map(read),
+            ["second\n", "first\n", "newer\n", "older\n"]
+        );
+    }
+
+    /// No line was written any more.
+    #[test]
+    fn a_file_that_was_moved_away_is_begun_anew_at_its_size() {
+        for files_kept in [0, 2] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let mut sink = rotated(folder.path(), Rotation { bytes_max: Some(8), files_kept });
+            write(&mut sink, b"first\n");
+            fs::rename(folder.path().join("d.log"), folder.path().join("old")).expect("moved");
+            write(&mut sink, b"second\n");
+            assert_eq!(read_to_string(folder.path().join("d.log")).expect("text"), "second\n");
+            assert!(!folder.path().join("d.log.1").exists());
+        }
     }
 }
