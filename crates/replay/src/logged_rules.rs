@@ -4,7 +4,7 @@
 use super::{LoggedSource, Place, RulesStep, store_settings::store_settings};
 use std::collections::{HashMap, VecDeque};
 use tidegate_core::{
-    limiter::{Limiter, Pinned, RetiredRules},
+    limiter::{Compat, Limiter, Pinned, RetiredRules},
     rules::{LoadOptions, RuleErrors, RuleSet, Source},
 };
 
@@ -25,6 +25,10 @@ pub(super) struct RulesInForce {
     in_force: RulesKey,
     /// The newest is last.
     retired: VecDeque<(RulesKey, RetiredRules)>,
+    /// `--global-shadow` and the options of the reference server, by process.
+    switches: HashMap<u64, (bool, Compat)>,
+    /// The process whose switches the limiter has.
+    switched_to: Option<u64>,
     /// Texts by hash: a log has each text once.
     texts: HashMap<String, String>,
 }
@@ -63,6 +67,7 @@ impl RulesInForce {
             }
         }
         let key = (step.place.run, step.place.generation);
+        self.switches.insert(step.place.run, (step.global_shadow, step.compat));
         let is_known = self.limiter.is_some()
             && (key == self.in_force || self.retired.iter().any(|(retired, _)| *retired == key));
         if is_known {
@@ -78,8 +83,7 @@ impl RulesInForce {
         match &self.limiter {
             None => {
                 let rules = RuleSet::parse(&sources, &options).map_err(LoggedRulesError::Rules)?;
-                let limiter = Limiter::new(rules, store_settings(self.counters_max), step.global_shadow);
-                self.limiter = Some(limiter.with_compat(step.compat));
+                self.limiter = Some(Limiter::new(rules, store_settings(self.counters_max), false));
             }
             Some(limiter) => {
                 let next = limiter.update_rules().build(&sources, &options);
@@ -94,7 +98,25 @@ impl RulesInForce {
         Ok(())
     }
 
-    /// The rules at this place; none before the first of the log.
+    /// Has the limiter decide by the switches of the process that made the decision at this place.
+    #[inline]
+    pub(super) fn switch_to(&mut self, place: Option<Place>) {
+        let run = place.map_or(self.in_force.0, |place| place.run);
+        if !self.are_given && self.switched_to != Some(run) {
+            self.set_switches_of(run);
+        }
+    }
+
+    #[cold]
+    fn set_switches_of(&mut self, run: u64) {
+        if let (Some(limiter), Some(&(global_shadow, compat))) = (&mut self.limiter, self.switches.get(&run))
+        {
+            limiter.set_switches(global_shadow, compat);
+            self.switched_to = Some(run);
+        }
+    }
+
+    /// The rules at this place; none before the first of the log. [`Self::switch_to`] must precede.
     pub(super) fn pin(&self, place: Option<Place>) -> Option<Pinned<'_>> {
         let limiter = self.limiter.as_ref()?;
         let key = place.map_or(self.in_force, |place| (place.run, place.generation));

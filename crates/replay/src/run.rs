@@ -169,6 +169,7 @@ impl Replay {
         if let Some(demand) = &mut self.demand {
             demand.add(request, self.now);
         }
+        self.proposed.switch_to(logged.place);
         let Some(rules) = self.proposed.pin(logged.place) else {
             self.without_rules += 1;
             return;

@@ -1,10 +1,14 @@
 //! A replay as scenarios: the counts, the keys, the worst minute and the waits follow from events and rules.
 
-use super::{CancelledStep, Event, EventDescriptor, Place, RecordedStatus, Replay, Report};
+use super::{
+    CancelledStep, Event, EventDescriptor, LoggedSource, Place, RecordedStatus, Replay, Report, RulesStep,
+    Step, StepRef,
+};
 use std::time::Duration;
 use tidegate_core::{
     limit::{Code, Hits, Reset, Timestamp},
-    rules::{LoadOptions, RuleSet, Source},
+    limiter::Compat,
+    rules::{LoadOptions, RuleSet, Semantics, Source},
 };
 
 /// An admitted hit of a user, with no limit recorded.
@@ -151,6 +155,48 @@ fn numbered_requests_are_out_of_order_by_their_numbers_and_between_processes_by_
     ] {
         assert_eq!(replayed(1, None, events).out_of_order, expected, "{events:?}");
     }
+}
+
+/// Switches of the first process applied to all: each denial of the second was newly admitted.
+#[test]
+fn decisions_are_replayed_with_the_switches_of_their_process_and_counters_stay() {
+    let text = "{domain: d, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}";
+    let source = Source::file("rules.yaml", text);
+    let put_in_force = |run: u64, global_shadow: bool| {
+        Step::Rules(RulesStep {
+            time: Timestamp::from_nanos(run),
+            place: Place { run, number: 0, generation: 1 },
+            semantics: Semantics::default(),
+            default_algorithm: None,
+            merge_domains: false,
+            global_shadow,
+            compat: Compat::default(),
+            sources: vec![LoggedSource {
+                id: source.id.clone(),
+                sha256: "1".into(),
+                text: Some(text.into()),
+            }],
+        })
+    };
+    let decided = |run: u64, number: u64, code: Code| {
+        let place = Some(Place { run, number, generation: 1 });
+        Step::Decision(Event { place, code, ..event(10 + number, "user", "a") })
+    };
+    let mut replay = Replay::as_logged(1_000);
+    for step in [
+        put_in_force(1, true),
+        decided(1, 1, Code::Ok),
+        decided(1, 2, Code::Ok),
+        put_in_force(2, false),
+        decided(2, 3, Code::OverLimit),
+        // The first process is still running.
+        decided(1, 4, Code::Ok),
+        decided(2, 5, Code::OverLimit),
+    ] {
+        replay.apply(StepRef::Kept(&step)).expect("the rules are good");
+    }
+    let report = replay.into_report().0;
+    assert_eq!((report.newly_denied, report.newly_admitted, report.proposed.denied), (0, 0, 2));
 }
 
 #[test]

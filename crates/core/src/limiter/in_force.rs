@@ -113,6 +113,11 @@ impl Limiter {
         self
     }
 
+    /// Sets from the next decision on whether every request is admitted, and the options of the reference server. Counters stay.
+    pub fn set_switches(&mut self, global_shadow: bool, compat: Compat) {
+        (self.global_shadow, self.compat) = (global_shadow, compat);
+    }
+
     /// Numbers decisions, for readers that need their order: see [`Decision::number`](crate::limit::Decision::number).
     pub fn with_numbered_decisions(self) -> Self {
         self.store.number_decisions(true);
