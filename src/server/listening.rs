@@ -210,11 +210,15 @@ impl Listening {
         tracing::info!(is_healthy, "waiting for rules; requests are refused with UNAVAILABLE");
     }
 
-    /// Starts deciding requests.
+    /// Starts deciding requests: all rules of the start are in force.
     pub(super) fn serve(&self, sources: &Sources) {
         self.show(sources);
         if let Some(control) = &self.control {
             control.restore_overlays();
+        }
+        let ended = sources.limiter.drop_ended_bans();
+        if ended > 0 {
+            tracing::info!(ended, "bans of the snapshot that the rules do not have are over");
         }
         self.service.set_ready(Arc::clone(&sources.limiter));
         self.set_healthy(true);

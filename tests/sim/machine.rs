@@ -31,6 +31,7 @@ impl Machine {
         };
         let started = start_simulated(&disk, Seed::from_bytes([3; 16]), build, now);
         let (limiter, writer, _) = started.expect("what was written can be restored");
+        limiter.drop_ended_bans();
         Self { limiter: Arc::new(limiter), writer, disk }
     }
 

@@ -244,6 +244,7 @@ fn start(settings: Settings, rules: &Rules, disk: &SimulatedDisk, now: u64) -> (
     };
     let started = start_simulated(disk, Seed::from_bytes([3; 16]), build, moment(now));
     let (limiter, writer, _) = started.expect("event was written can be restored");
+    limiter.drop_ended_bans();
     (Arc::new(limiter), writer)
 }
 

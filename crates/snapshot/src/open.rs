@@ -82,7 +82,7 @@ pub struct Started {
 }
 
 /// Starts with a data directory, which is created if it is missing. `build` makes the limiter with the secret of the keys: that of the
-/// snapshot, or `fresh_seed` if there is none.
+/// snapshot, or `fresh_seed` if there is none. Once all rules are in force, [`Limiter::drop_ended_bans`] must follow.
 pub fn start(
     directory: &Path,
     on_bad: OnBadSnapshot,

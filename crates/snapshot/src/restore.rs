@@ -5,6 +5,7 @@
 //! - Its limit is still in the rules, unchanged: the counter continues.
 //! - Its limit has changed, or is no longer in the rules: the counter keeps its former algorithm until it is used, and is then converted as
 //!   after a reload. If it is not used, it expires.
+//! - It is of a ban that the rules do not have: it stays until [`Limiter::drop_ended_bans`], since other sources may declare its rule later.
 //! - It has expired: it is left out.
 //! - The clock was set back since, so that the counter is in the future: its hits count as of now. No hits are lost, and no client waits
 //!   longer than the limit's window. Slots, reservations, bans in force and leases last as long as they had left at the snapshot.
@@ -106,8 +107,6 @@ pub(super) fn restore(
     for shard in 0..store.shard_count() {
         store.lock(shard).mark_unchanged();
     }
-    // Dropped bans have changed their pages.
-    restored.counters -= limiter.drop_ended_bans() as u64;
     let writer = Writer::new(disk, lock, snapshot.seed.clone(), generation, afresh);
     Ok((limiter, writer, restored))
 }

@@ -1,18 +1,19 @@
 //! A server in this process, with a clock that the test sets and a real socket.
 
 use super::{Client, limiter};
-use std::{num::NonZeroUsize, os::unix::net::UnixStream, sync::Arc, thread, time::Duration};
+use std::{num::NonZeroUsize, os::unix::net::UnixStream, path::PathBuf, sync::Arc, thread, time::Duration};
 use tempfile::TempDir;
 use tidegate::{
     api::{LongLivedBounds, pb::service::rate_limit_service_client::RateLimitServiceClient},
     server::{
-        self, ConnectionBounds, HttpSettings, ListenAddress, RuleSettings, ServeError, Settings, Start,
-        TlsSettings,
+        self, ConnectionBounds, FirstRules, HttpSettings, ListenAddress, RuleSettings, ServeError, Settings,
+        Start, TlsSettings,
     },
 };
 use tidegate_core::{
     clock::{Clock, ManualClock},
     limit::{RequestLimits, Timestamp},
+    rules::RuleFilePaths,
 };
 use tidegate_http2::{BodyMemory, Http2Settings};
 use tidegate_operations::control::Reach;
@@ -38,15 +39,28 @@ impl InProcess {
 
     /// Serves these rules to holders of credits too, with a clock that stands at `start`.
     pub fn granting(yaml: &str, start: Timestamp) -> Self {
-        Self::serve(Start::Fresh(Box::new(limiter(yaml))), start, Some(Reach::Loopback))
+        let counters = Start::Fresh(Box::new(limiter(yaml)));
+        Self::serve(counters, start, Some(Reach::Loopback), RuleSettings::default())
     }
 
     /// Serves from these counters, with a clock that stands at `start`.
     pub fn start_with(counters: Start<ServeError>, start: Timestamp) -> Self {
-        Self::serve(counters, start, None)
+        Self::serve(counters, start, None, RuleSettings::default())
     }
 
-    fn serve(counters: Start<ServeError>, start: Timestamp, leases: Option<Reach>) -> Self {
+    /// Serves from these counters once it has read the rules of a file.
+    pub fn awaiting_rules(counters: Start<ServeError>, rules: PathBuf, start: Timestamp) -> Self {
+        let files = RuleFilePaths { paths: vec![rules], ..RuleFilePaths::default() };
+        let first = FirstRules::Awaited { is_healthy: false };
+        Self::serve(counters, start, None, RuleSettings { files, first, ..RuleSettings::default() })
+    }
+
+    fn serve(
+        counters: Start<ServeError>,
+        start: Timestamp,
+        leases: Option<Reach>,
+        rules: RuleSettings,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let socket = folder.path().join("tidegate.sock");
         let settings = Settings {
@@ -62,7 +76,7 @@ impl InProcess {
             http_listen: Vec::new(),
             http: HttpSettings::default(),
             tls: TlsSettings::default(),
-            rules: RuleSettings::default(),
+            rules,
             threads: NonZeroUsize::MIN,
             request_limits: RequestLimits::default(),
             response_options: ResponseOptions::default(),

@@ -59,10 +59,19 @@ impl Limiter {
         })
     }
 
-    /// Drops the counters of bans that no rule has any more, a few pages under each lock; returns how many. Within a process they count for
-    /// nothing, because a later ban of the same limit has another epoch. But epochs restart with each process, and the next process would
-    /// read counters of a snapshot as its own. Rules must not be replaced meanwhile: numbers of limits keep their meaning.
+    /// Drops the counters of bans that the rules in force do not have, a few pages under each lock; returns how many. A start with counters
+    /// of a former process must call it once all of its rules are in force, and before the first decision: rules that have a ban again later
+    /// would else read the counters of the former ban as their own.
     pub fn drop_ended_bans(&self) -> usize {
+        let _exclusive = self.updating.lock();
+        self.rules().limits().end_restored_bans();
+        self.remove_ended_bans()
+    }
+
+    /// As [`Self::drop_ended_bans`]. Within a process such counters count for nothing, because a later ban of the same limit has another
+    /// epoch. But epochs restart with each process, and the next process would read counters of a snapshot as its own. Rules must not be
+    /// replaced meanwhile: numbers of limits keep their meaning.
+    fn remove_ended_bans(&self) -> usize {
         let (rules, mut ended) = (self.rules(), HashSet::new());
         let in_force: HashSet<&LimitIdentity> = rules.bans().collect();
         for (id, info) in rules.limits().to_vec() {
@@ -148,7 +157,7 @@ impl NextRules<'_> {
         if !former.rules.bans().eq(next.bans()) {
             let in_force: HashSet<&LimitIdentity> = next.bans().collect();
             if former.rules.bans().any(|ban| !in_force.contains(ban)) {
-                limiter.drop_ended_bans();
+                limiter.remove_ended_bans();
             }
         }
         RetiredRules(former)

@@ -1,5 +1,6 @@
 //! The properties of snapshots, on a disk that fails and on a real disk.
 
+mod bans;
 mod clock_set_back;
 mod format_1;
 #[cfg(feature = "mount")]
@@ -256,33 +257,6 @@ fn a_counter_survives_changed_and_removed_rules() {
     assert_eq!(content(&back, now), content(&before, now));
 }
 
-#[test]
-fn a_ban_outlives_a_restart_and_ends_when_it_was_to_end() {
-    let rules = "domain: d\ndescriptors:\n- key: user\n  rate_limit: {per: 1s, requests_per_unit: 1, algorithm: fixed_window, \
-                 ban: {after: 2, within: 10s, for: 1h}}\n";
-    let second = |after: u64| start_of_time().saturating_add_nanos(after * 1_000_000_000);
-    let decide = |limiter: &Limiter, after| {
-        let mut request = Request::new("d");
-        let entries = [Entry { key: "user", value: "ann" }].into_iter().collect();
-        request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
-        limiter.pin().decide(&request, second(after)).code
-    };
-    let disk = SimulatedDisk::default();
-    let (before, mut writer, _) = start(disk.clone(), rules, second(0)).unwrap();
-    (0..3).for_each(|_| _ = decide(&before, 0));
-    pass(&mut writer, &before, second(0)).unwrap();
-    let (after, mut writer, _) = start(disk.clone(), rules, second(10)).unwrap();
-    assert_eq!((decide(&after, 3_599), decide(&after, 3_600)), (Code::OverLimit, Code::Ok));
-    // The denials before a ban are in the snapshot too.
-    (0..2).for_each(|_| _ = decide(&after, 4_000));
-    pass(&mut writer, &after, second(4_000)).unwrap();
-    let (again, ..) = start(disk, rules, second(4_001)).unwrap();
-    assert_eq!(
-        [decide(&again, 4_001), decide(&again, 4_001), decide(&again, 4_003)],
-        [Code::Ok, Code::OverLimit, Code::OverLimit]
-    );
-}
-
 fn limit_of(rules: &str, path: &str) -> Algorithm {
     limit(&limiter(rules, Seed::from_bytes([0; 16]), 1), path).1
 }
@@ -443,30 +417,4 @@ fn a_number_that_another_limit_has_by_now_is_written_as_that_limit() {
     assert!(!pass(&mut writer, &limiter, now).unwrap().afresh);
     let (again, ..) = start(disk, RULES, now).unwrap();
     assert_eq!(content(&again, now)[&key(7)].0, "second");
-}
-
-/// The ban was in force again at the third start.
-#[test]
-fn a_ban_that_the_rules_of_a_restart_do_not_have_is_over_when_later_ones_have_it_again() {
-    let with = "domain: d\ndescriptors:\n- key: user\n  rate_limit: {unit: second, requests_per_unit: 1, ban: {after: 1, within: 1m, for: 1h}}\n";
-    let without = with.replace(", ban: {after: 1, within: 1m, for: 1h}", "");
-    let disk = SimulatedDisk::default();
-    let code = |limiter: &Limiter, now: Timestamp| {
-        let mut request = Request::new("d");
-        let entries = [Entry { key: "user", value: "a" }].into_iter().collect();
-        request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
-        limiter.pin().decide(&request, now).code
-    };
-    let mut now = start_of_time();
-    for (rules, expected) in [(with, Code::OverLimit), (&*without, Code::Ok), (with, Code::Ok)] {
-        let (limiter, mut writer, _) = start(disk.clone(), rules, now).expect("it starts");
-        if now == start_of_time() {
-            assert_eq!(code(&limiter, now), Code::Ok);
-            assert_eq!(code(&limiter, now), Code::OverLimit);
-        }
-        now = now.saturating_add_nanos(10_000_000_000);
-        assert_eq!(code(&limiter, now), expected, "{rules}");
-        let clock = ManualClock::new(now);
-        writer.pass(limiter.store(), limiter.rules().limits(), &clock).expect("memory takes it");
-    }
 }

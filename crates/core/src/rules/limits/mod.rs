@@ -79,6 +79,8 @@ struct Known {
     due_at: usize,
     /// Numbers freed so far.
     freed: u64,
+    /// Epochs of the bans of a former process that rules may continue: see [`LimitTable::end_restored_bans`].
+    restored_bans: HashMap<LimitIdentity, u32, FixedState>,
 }
 
 #[derive(Debug)]
@@ -188,7 +190,18 @@ impl LimitTable {
 
     /// The number of this limit, for counters that are restored: it stays while a counter has it.
     pub fn register(&self, info: LimitInfo) -> LimitId {
+        if let Algorithm::Ban(ban) = &info.algorithm {
+            let mut known = self.0.known.write();
+            let epoch = known.restored_bans.entry(info.identity.clone()).or_default();
+            *epoch = ban.epoch.max(*epoch);
+        }
         self.register_used(info).id
+    }
+
+    /// Ends the bans of a former process that no rule has: all rules of the start are in force. Until then, rules continue these bans under
+    /// their epochs, since the rules that the server awaits are not other rules than those before.
+    pub(crate) fn end_restored_bans(&self) {
+        self.0.known.write().restored_bans = HashMap::default();
     }
 
     /// The number of this limit, in use until the returned value is dropped.
@@ -214,7 +227,7 @@ impl LimitTable {
         Registered { id, info }
     }
 
-    /// The epoch of the next ban, for each identity that had a ban.
+    /// The epoch of the next ban, for each identity that had a ban: another than before, except for bans of a former process.
     fn next_epochs(&self) -> HashMap<LimitIdentity, u32, FixedState> {
         let mut epochs = HashMap::<_, _, FixedState>::default();
         let known = self.0.known.read();
@@ -224,6 +237,7 @@ impl LimitTable {
                 *next = ban.epoch.saturating_add(1).max(*next);
             }
         }
+        epochs.extend(known.restored_bans.iter().map(|(identity, epoch)| (identity.clone(), *epoch)));
         epochs
     }
 
