@@ -13,6 +13,15 @@ const EXPIRY = { name: "expiresIn", label: "Expires", options: EXPIRIES };
 /** Values of overrides and blocks are patterns; a client's value is meant literally. */
 const literal = (list) => list.map(({ key, value }) => ({ key, value: value?.replace(/[*\\]/g, "\\$&") }));
 
+/** An address before a slash, or what resembles one: in a block, a value of that form is a network, or is refused. */
+const NETWORK = /^(?=[^/]*[.:])([\da-f.:]+)\//i;
+
+/** The block of a client's entry, which is no network. */
+const block = (entry) => {
+  const [{ key, value }] = literal([entry]);
+  return { key, value: value?.replace(NETWORK, "$1\\/") };
+};
+
 /** The empty expiry is left out. */
 const expiring = (expiresIn) => (expiresIn ? { expiresIn } : {});
 
@@ -284,7 +293,7 @@ function actions(app, domain, list, refresh, current) {
       title: "Deny every request with this entry", verb: "Block", danger: true,
       about: h("p", {}, h("bdi", { class: "mono" }, entriesText([last])), " in ", h("bdi", {}, visible(domain)), ", at any place of a descriptor"),
       fields: [EXPIRY, REASON],
-      act: ({ expiresIn, reason }) => after("SetBlock", { block: { domain, ...literal([last])[0], reason }, ...expiring(expiresIn) }, ({ block, warnings }) => `block ${block?.id || ""} is in force${warned(warnings)}`),
+      act: ({ expiresIn, reason }) => after("SetBlock", { block: { domain, ...block(last), reason }, ...expiring(expiresIn) }, ({ block, warnings }) => `block ${block?.id || ""} is in force${warned(warnings)}`),
     }), true),
   ];
 }

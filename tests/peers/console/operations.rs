@@ -9,7 +9,7 @@ crate::tests_with! { CHROMIUM:
     an_override_takes_the_place_of_a_rule,
     decisions_are_shown_as_they_are_made,
     changes_of_others_and_the_audit_log_of_a_restarted_server_are_shown,
-    a_star_in_a_value_is_literal,
+    the_value_of_a_client_is_a_text_and_no_pattern_or_network,
     a_blocked_key_shows_who_blocked_it_and_why_and_is_unblocked_there,
     an_override_takes_any_window_and_begins_with_the_limit_of_the_rule,
     a_dialog_closes_with_its_page,
@@ -115,8 +115,9 @@ async fn changes_of_others_and_the_audit_log_of_a_restarted_server_are_shown() {
     browser.shows("Started").await;
 }
 
-/// A client can send a `*`, which in a block or an override is a pattern unless it is escaped.
-async fn a_star_in_a_value_is_literal() {
+/// A client can send a `*`, which in a block or an override is a pattern unless it is escaped, and a network, which a block would extend
+/// to the addresses of others.
+async fn the_value_of_a_client_is_a_text_and_no_pattern_or_network() {
     let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
     shop.open(&browser, "keys?domain=shop&e=user%3Da*%5C", &shop.operate).await;
     browser.click_when_shown("Override\u{2026}").await;
@@ -126,6 +127,13 @@ async fn a_star_in_a_value_is_literal() {
     browser.click_when_shown("Block\u{2026}").await;
     confirm(&browser, "Block").await;
     assert_eq!((shop.send("user", "a*\\", 1).await, shop.send("user", "abe\\", 1).await), (1, 0));
+    for value in ["0.0.0.0/0", "1.2.3.4/99"] {
+        shop.go(&browser, &format!("keys?domain=shop&e=user%3D{}", value.replace('/', "%2F"))).await;
+        browser.shows(value).await;
+        browser.click_when_shown("Block\u{2026}").await;
+        confirm(&browser, "Block").await;
+        assert_eq!((shop.send("user", value, 1).await, shop.send("user", "192.0.2.7", 1).await), (1, 0));
+    }
 }
 
 async fn a_blocked_key_shows_who_blocked_it_and_why_and_is_unblocked_there() {

@@ -23,12 +23,12 @@ impl Pattern {
         Some(Self::of_parts(prefix, middle.split('*'), suffix))
     }
 
-    /// The pattern of a value in which `\*` stands for a literal `*`, and `\\` for a backslash. If it has no wildcard, the error is the
-    /// text that it stands for.
+    /// The pattern of a value in which `\*` stands for a literal `*`, `\/` for a slash, and `\\` for a backslash. If it has no wildcard,
+    /// the error is the text that it stands for.
     pub fn unescaped(value: &str) -> Result<Self, String> {
         let (mut parts, mut part, mut characters) = (Vec::new(), String::new(), value.chars().peekable());
         while let Some(character) = characters.next() {
-            let escaped = characters.next_if(|next| character == '\\' && matches!(next, '*' | '\\'));
+            let escaped = characters.next_if(|next| character == '\\' && matches!(next, '*' | '/' | '\\'));
             match (escaped, character) {
                 (None, '*') => parts.push(std::mem::take(&mut part)),
                 _ => part.push(escaped.unwrap_or(character)),
@@ -121,9 +121,14 @@ mod tests {
 
     #[test]
     fn a_backslash_makes_a_wildcard_literal() {
-        for (text, literal) in
-            [("plain", "plain"), (r"a\*b", "a*b"), (r"\\", r"\"), (r"a\b", r"a\b"), (r"\", r"\")]
-        {
+        for (text, literal) in [
+            ("plain", "plain"),
+            (r"a\*b", "a*b"),
+            (r"0.0.0.0\/0", "0.0.0.0/0"),
+            (r"\\", r"\"),
+            (r"a\b", r"a\b"),
+            (r"\", r"\"),
+        ] {
             assert_eq!(Pattern::unescaped(text), Err(literal.to_owned()), "{text}");
         }
         let matches = |text: &str, value: &str| Pattern::unescaped(text).unwrap().matches(value);

@@ -67,7 +67,7 @@ pub(super) struct SetOverride {
 #[derive(Args, Clone)]
 pub(super) struct SetBlock {
     /// The entry, in any descriptor; `*` in the value matches any text, `\*` is a literal `*`. An address or a network such as
-    /// 10.0.0.0/8 blocks all of its addresses. With --cidr the key alone.
+    /// 10.0.0.0/8 blocks all of its addresses, 10.0.0.0\/8 the text alone. With --cidr the key alone.
     #[arg(value_name = "KEY=VALUE", value_parser = entry)]
     entry: (String, String),
     /// The values that are addresses of this network.

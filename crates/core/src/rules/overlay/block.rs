@@ -24,7 +24,8 @@ pub struct Block {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BlockedValues {
-    /// This value, in which `*` matches any text, and `\*` stands for a literal `*`.
+    /// This value, in which `*` matches any text, and `\*` stands for a literal `*`. With `\/` instead of the slash, a value such as
+    /// `0.0.0.0\/0` is a text and no network.
     Value(String),
     /// The addresses of a network, such as `192.0.2.0/24`, and the networks within it.
     Cidr(String),
@@ -36,7 +37,10 @@ impl BlockedValues {
     pub fn of_text(text: &str) -> Result<Self, String> {
         match text.parse::<Network>() {
             Ok(_) => Ok(Self::Cidr(text.to_owned())),
-            Err(error) if resembles_network(text) => Err(format!("{text:?} {error}")),
+            Err(error) if resembles_network(text) => {
+                let escaped = text.replacen('/', r"\/", 1);
+                Err(format!("{text:?} {error}; to block this text itself, write {escaped}"))
+            }
             Err(_) => Ok(Self::Value(text.to_owned())),
         }
     }

@@ -88,6 +88,19 @@ fn blocks_win_over_overrides_at_any_entry() {
     }
 }
 
+/// Clients send such values in headers: a block of one must not deny the requests of others.
+#[test]
+fn a_value_with_an_escaped_slash_is_a_text_and_no_network() {
+    for text in ["0.0.0.0/0", "::/0", "192.0.2.7/32", "1.2.3.4/99"] {
+        let values = BlockedValues::of_text(&text.replace('/', r"\/")).expect("a value");
+        let rules = rules(&[Source::of_blocks("blocks", vec![block("b", "user", values)])]);
+        let denies = |value| found(&rules, &[("user", value)]).0 == BLOCKED;
+        assert!(denies(text) && !denies("192.0.2.7") && !denies("2001:db8::1"), "{text}");
+    }
+    let refused = BlockedValues::of_text("1.2.3.4/99").expect_err("it resembles a network");
+    assert!(refused.ends_with(r"to block this text itself, write 1.2.3.4\/99"), "{refused}");
+}
+
 fn block_file(text: impl Into<String>) -> Source {
     Source::new(SourceId::Blocks("blocks.txt".into()), text)
 }
