@@ -12,10 +12,10 @@ use crate::api::{
 };
 use std::ops::Range;
 use tidegate_core::{
-    limit::{CUT_BYTES, Timestamp},
+    limit::{CUT_BYTES, Timestamp, Window},
     rules::{
         Block, BlockedValues, Network, OVERRIDE_LIMITS_MAX, OverrideAction, OverrideLimit,
-        OverrideLimitError, OverrideRule,
+        OverrideLimitError, OverrideRule, RuleLimit,
     },
 };
 use tidegate_operations::control::{OverlayError, Overlays, Stored};
@@ -163,7 +163,19 @@ impl Admitted {
                  `value_network: {value}`, or block the network"
             )
         });
-        keys.chain(networks).collect()
+        keys.chain(networks).chain(self.warnings_of_dropped_limits(of)).collect()
+    }
+
+    /// Warns of limits of the rule that do not apply while the override is in force, because none of its limits replaces them.
+    fn warnings_of_dropped_limits(&self, of: &OverrideRule) -> Vec<String> {
+        let OverrideAction::Limits(limits) = &of.action else { return Vec::new() };
+        let windows: Vec<Window> = limits.iter().map(OverrideLimit::window).collect();
+        let rules = self.control.limiter().map(|limiter| limiter.rules());
+        let domain = rules.as_ref().and_then(|rules| rules.domain(&of.domain));
+        domain.and_then(|domain| domain.rule_behind(of)).map_or_else(Vec::new, |rule| {
+            let dropped = rule.limits_not_overridden(&windows);
+            dropped.map(|limit| warning_of_dropped_limit(&rule.info.path, limit)).collect()
+        })
     }
 
     /// The beginning of a warning if no rule of these domains has the key: it may be misspelt.
@@ -292,6 +304,19 @@ fn id(field: &str, given: String, prefix: &str) -> Result<String> {
     }
 }
 
+/// The warning that a limit of a rule does not apply under an override.
+fn warning_of_dropped_limit(rule: &str, limit: &RuleLimit) -> String {
+    let window = limit.unit.map_or_else(|| limit.window.to_string(), |unit| unit.name().to_owned());
+    let text = match limit.algorithm.holds_slots() {
+        true => format!("{} in flight", limit.requests),
+        false => format!("{} per {window}", limit.requests),
+    };
+    let limit = if limit.name.is_empty() { text } else { format!("{} ({text})", limit.name) };
+    format!(
+        "{limit} of {rule} does not apply while the override is in force; to keep it, add it to the limits of the override"
+    )
+}
+
 fn action(of: &pb::Override) -> Result<OverrideAction> {
     if of.further_limits.len() >= OVERRIDE_LIMITS_MAX {
         let message = format!("an override has at most {OVERRIDE_LIMITS_MAX} limits; leave some out");
@@ -389,5 +414,31 @@ pub(super) fn block_to_message(declared: Block) -> pb::Block {
         value,
         cidr,
         ..pb::Block::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::rules::{LoadOptions, RuleSet, Source};
+
+    #[test]
+    fn a_dropped_limit_is_named_with_its_number_and_its_rule() {
+        let text = "{ domain: shop, descriptors: [{ key: user, rate_limits: [
+            { name: per-day, unit: day, requests_per_unit: 1000 }, { per: 30s, requests_per_unit: 5 },
+            { algorithm: concurrency, requests_in_flight: 7, max_hold: 60s }] }] }";
+        let rules =
+            RuleSet::parse(&[Source::file("shop.yaml", text)], &LoadOptions::default()).expect("good rules");
+        let warnings: Vec<String> =
+            rules.rule_limits().map(|(_, limit)| warning_of_dropped_limit("user", limit)).collect();
+        let begins = [
+            "per-day (1000 per day) of user does not apply",
+            "5 per 30s of user does",
+            "7 in flight of user does",
+        ];
+        assert!(
+            warnings.iter().zip(begins).all(|(warning, begin)| warning.starts_with(begin)),
+            "{warnings:?}"
+        );
     }
 }

@@ -118,7 +118,8 @@ function top(app, response) {
     `${counted(number(response.total), "hit")} in ${duration(seconds(response.covers))}; a key that is not listed has at most ${count(number(response.unlistedMax))}.`));
 }
 
-const target = (one) => (one.unlimited ? "unlimited" : one.denied ? "denied" : `${count(one.limit?.requests || 0)} per ${one.limit?.unit || "?"}`);
+const perUnit = ({ requests = 0, unit: per = "?" }) => `${count(requests)} per ${per}`;
+const target = (one) => (one.unlimited ? "unlimited" : one.denied ? "denied" : [one.limit || {}, ...(one.furtherLimits || [])].map(perUnit).join(", "));
 
 /** Overrides and blocks, which others set and which expire; drawn only when they have changed, so that buttons keep the focus. */
 async function showInForce(app, place, signal, drawn) {
@@ -218,7 +219,7 @@ function openKey(main, app, domain, list, signal) {
       h("div", { class: "end" }, h("a", { class: "button", href: app.link("try", [["domain", domain], ...entriesToParams(list)]) }, "Explain"),
         h("a", { class: "button", href: app.link("live", [["domain", domain], ["key", list[0].key], ["value", list[0].value]]) }, "Live"), buttons)),
     inForce, counters, message);
-  buttons.append(...(actions(app, domain, list, refresh, () => read[0]?.counter) || []));
+  buttons.append(...(actions(app, domain, list, refresh, () => read.map(({ counter }) => counter)) || []));
   repeat(refresh, signal);
   drain();
 }
@@ -257,6 +258,28 @@ function card({ counter, bar: one, left }) {
     counter.reserved ? h("p", { class: "label" }, `${reservedText(counter)}.`) : "");
 }
 
+/** The most limits of an override. */
+const LIMITS = 8;
+
+/** Fields for the limits of an override, which begin with those of the key: a limit of the rule that none of them replaces would not apply. */
+function limitFields(counters) {
+  // Of two limits of one window, an override replaces the first.
+  const ofWindow = new Map([...counters].reverse().map((counter) => [counter.window, counter]));
+  const own = counters.filter((counter) => ofWindow.get(counter.window) === counter).slice(0, LIMITS);
+  const limits = own.length ? own : [{ requests: 100, window: "60s" }];
+  return limits.flatMap(({ requests = 0, window, name }, index) => {
+    const of = limits.length > 1 ? ` of ${name ? visible(name) : `limit ${index + 1}`}; empty: it does not apply` : "";
+    return [
+      { name: `requests${index}`, label: `Requests${of}`, type: "number", min: 0, value: requests },
+      { name: `unit${index}`, label: "Per: a unit, or a length such as 30s", value: unit(seconds(window)), suggested: UNITS },
+    ];
+  });
+}
+
+/** The limits in these fields. */
+const limitsOf = (values) => [...Array(LIMITS).keys()].filter((index) => values[`requests${index}`])
+  .map((index) => ({ requests: Number(values[`requests${index}`]), unit: values[`unit${index}`].trim() }));
+
 function actions(app, domain, list, refresh, current) {
   if (!app.mayOperate) return null;
   const descriptors = [{ entries: list }];
@@ -278,14 +301,13 @@ function actions(app, domain, list, refresh, current) {
       act: ({ hits, reason }) => after("GiveBack", { domain, descriptors, hits: Number(hits), reason }, () => `${counted(Number(hits), "hit")} given back`),
     })),
     button("Override", () => ({
-      title: "Another limit for this key", verb: "Set",
+      title: "Other limits for this key", verb: "Set",
       about: h("div", {}, about.cloneNode(true), h("p", { class: "faint" }, "It continues the counter of a rule for descriptors: hits used so far count. Under limits with conditions it begins with none.")), fields: [
-        { name: "kind", label: "Instead of the rules", options: [["limit", "this limit"], ["unlimited", "unlimited"], ["denied", "denied"]] },
-        { name: "requests", label: "Requests", type: "number", min: 0, value: current()?.requests ?? 100 },
-        { name: "unit", label: "Per: a unit, or a length such as 30s", value: current() ? unit(seconds(current().window)) : "minute", suggested: UNITS, required: true },
-        EXPIRY, REASON],
-      act: ({ kind, requests, unit: per, expiresIn, reason }) => {
-        const instead = kind === "limit" ? { limit: { requests: Number(requests), unit: per.trim() } } : { [kind]: true };
+        { name: "kind", label: "Instead of the rules", options: [["limit", "these limits"], ["unlimited", "unlimited"], ["denied", "denied"]] },
+        ...limitFields(current()), EXPIRY, REASON],
+      act: ({ kind, expiresIn, reason, ...values }) => {
+        const [limit, ...furtherLimits] = limitsOf(values);
+        const instead = kind === "limit" ? { limit, furtherLimits } : { [kind]: true };
         return after("SetOverride", { override: { domain, entries: literal(list), reason, ...instead }, ...expiring(expiresIn) }, ({ override, warnings }) => `override ${override?.id || ""} is in force${warned(warnings)}`);
       },
     })),

@@ -12,6 +12,7 @@ crate::tests_with! { CHROMIUM:
     the_value_of_a_client_is_a_text_and_no_pattern_or_network,
     a_blocked_key_shows_who_blocked_it_and_why_and_is_unblocked_there,
     an_override_takes_any_window_and_begins_with_the_limit_of_the_rule,
+    an_override_begins_with_all_limits_of_the_rule_and_names_those_that_it_drops,
     a_dialog_closes_with_its_page,
 }
 
@@ -160,9 +161,9 @@ async fn an_override_takes_any_window_and_begins_with_the_limit_of_the_rule() {
     shop.open(&browser, "keys?domain=shop&e=user%3Dada", &shop.operate).await;
     browser.shows("0 used, 3 remaining").await;
     browser.click("Override\u{2026}").await;
-    let fields = "return ['requests', 'unit'].map((name) => document.querySelector(`dialog input[name=${name}]`).value)";
+    let fields = "return ['requests0', 'unit0'].map((name) => document.querySelector(`dialog input[name=${name}]`).value)";
     assert_eq!(browser.run(fields, &[]).await, json!(["3", "day"]));
-    browser.run("document.querySelector('dialog input[name=unit]').value = 'fortnight'", &[]).await;
+    browser.run("document.querySelector('dialog input[name=unit0]').value = 'fortnight'", &[]).await;
     browser.write("dialog input[name=reason]", "a typing error").await;
     press(&browser, "Set").await;
     browser
@@ -171,12 +172,32 @@ async fn an_override_takes_any_window_and_begins_with_the_limit_of_the_rule() {
             "the refusal",
         )
         .await;
-    let set = "document.querySelector('dialog input[name=unit]').value = '30s'; \
-               document.querySelector('dialog input[name=requests]').value = '5'";
+    let set = "document.querySelector('dialog input[name=unit0]').value = '30s'; \
+               document.querySelector('dialog input[name=requests0]').value = '5'";
     browser.run(set, &[]).await;
     confirm(&browser, "Set").await;
     browser.shows("5 per 30s instead of the rules").await;
     browser.shows("5 per 30 s").await;
+}
+
+/// The dialog had fields for the first limit alone, so that an override of it dropped the others without a word.
+async fn an_override_begins_with_all_limits_of_the_rule_and_names_those_that_it_drops() {
+    let rules = "{ domain: shop, descriptors: [{ key: user, rate_limits: [
+        { name: per-hour, unit: hour, requests_per_unit: 3 }, { name: per-day, unit: day, requests_per_unit: 5 }] }] }";
+    let (shop, browser) = (Shop::start(rules, &[]), Browser::start().await);
+    shop.open(&browser, "keys?domain=shop&e=user%3Dada", &shop.operate).await;
+    browser.shows("0 used, 5 remaining").await;
+    browser.click("Override\u{2026}").await;
+    let fields = "return ['requests0', 'unit0', 'requests1', 'unit1'].map((name) => document.querySelector(`dialog input[name=${name}]`).value)";
+    assert_eq!(browser.run(fields, &[]).await, json!(["3", "hour", "5", "day"]));
+    browser.run("document.querySelector('dialog input[name=requests0]').value = '9'", &[]).await;
+    confirm(&browser, "Set").await;
+    browser.shows("9 per hour, 5 per day instead of the rules").await;
+    assert_eq!(shop.send("user", "ada", 6).await, 1);
+    browser.click("Override\u{2026}").await;
+    browser.run("document.querySelector('dialog input[name=requests1]').value = ''", &[]).await;
+    confirm(&browser, "Set").await;
+    browser.shows("per-day (5 per day) of user does not apply while the override is in force").await;
 }
 
 async fn a_dialog_closes_with_its_page() {

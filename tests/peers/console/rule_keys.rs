@@ -103,10 +103,10 @@ async fn each_key_is_shown_with_its_rule_explained_and_overridden() {
         browser.shows(&format!("Rule {rule}")).await;
         browser.shows("1 used, 0 remaining").await;
         browser.click("Override\u{2026}").await;
-        let fields = "return ['requests', 'unit'].map((name) => document.querySelector(`dialog input[name=${name}]`).value)";
+        let fields = "return ['requests0', 'unit0'].map((name) => document.querySelector(`dialog input[name=${name}]`).value)";
         // The fields have the number that applies now.
         assert_eq!(browser.run(fields, &[]).await, json!(["1", "day"]), "{key}");
-        browser.run("document.querySelector('dialog input[name=requests]').value = '3'", &[]).await;
+        browser.run("document.querySelector('dialog input[name=requests0]').value = '3'", &[]).await;
         confirm(&browser, "Set").await;
         browser.shows("3 per day instead of the rules").await;
         browser.shows("1 used, 2 remaining").await;
@@ -161,7 +161,7 @@ async fn limits_with_conditions_are_shown_with_their_counters() {
     browser.shows(&format!("limited: {rule}; per 60 s")).await;
     browser.back().await;
     browser.click_when_shown("Override\u{2026}").await;
-    browser.run("document.querySelector('dialog input[name=requests]').value = '1'", &[]).await;
+    browser.run("document.querySelector('dialog input[name=requests0]').value = '1'", &[]).await;
     confirm(&browser, "Set").await;
     // The override begins without hits.
     browser.shows("0 used, 1 remaining").await;

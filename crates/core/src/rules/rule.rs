@@ -168,6 +168,16 @@ impl Rule {
         of_window.or_else(of_position)
     }
 
+    /// The limits of this rule that no limit of an override with these windows replaces. While the override is in force, they do not apply.
+    pub fn limits_not_overridden(&self, windows: &[Window]) -> impl Iterator<Item = &RuleLimit> {
+        let is_replaced = |limit: &RuleLimit| {
+            (0..windows.len())
+                .filter_map(|index| self.overridden_limit(index, windows))
+                .any(|replaced| std::ptr::eq(replaced, limit))
+        };
+        self.limits.iter().filter(move |limit| !is_replaced(limit))
+    }
+
     /// Whether hits count under it: not if it is a block, or an override without limits to count under.
     pub(crate) fn is_counted(&self) -> bool {
         self.limits.iter().any(|limit| limit.continues)

@@ -63,6 +63,35 @@ fn overrides_win_over_rules_for_descriptors_that_match_as_a_whole() {
     assert_eq!(listed[3..], ["override:a", "override:b", "override:c"]);
 }
 
+/// An override of the limit per minute dropped the limit per day without a word.
+#[test]
+fn limits_of_the_rule_that_an_override_does_not_replace_are_found() {
+    let text = "{ domain: shop, descriptors: [{ key: user, rate_limits: [
+        { name: per-minute, unit: minute, requests_per_unit: 10 }, { name: per-day, unit: day, requests_per_unit: 1000 }] }] }";
+    let rules =
+        RuleSet::parse(&[Source::file("shop.yaml", text)], &LoadOptions::default()).expect("good rules");
+    for (windows, expected) in [
+        (&["minute"][..], &["per-day"][..]),
+        (&["day"], &["per-minute"]),
+        // The first limit of an override replaces the first of the rule if no window is the same.
+        (&["hour"], &["per-day"]),
+        (&["hour", "second"], &[]),
+        (&["minute", "day"], &[]),
+        (&["day", "minute"], &[]),
+        (&["day", "hour"], &["per-minute"]),
+    ] {
+        let limits: Vec<_> =
+            windows.iter().map(|window| OverrideLimit::new(5, window, None, None).unwrap()).collect();
+        let windows: Vec<_> = limits.iter().map(OverrideLimit::window).collect();
+        let action = OverrideAction::Limits(limits);
+        let entries = vec![("user".to_owned(), "ann".to_owned())];
+        let declared = OverrideRule { id: "o".into(), domain: "shop".into(), entries, action };
+        let rule = rules.domain("shop").and_then(|domain| domain.rule_behind(&declared)).expect("a rule");
+        let dropped: Vec<&str> = rule.limits_not_overridden(&windows).map(|limit| &*limit.name).collect();
+        assert_eq!(dropped, expected, "{windows:?}");
+    }
+}
+
 #[test]
 fn blocks_win_over_overrides_at_any_entry() {
     let blocks = vec![

@@ -145,9 +145,14 @@ impl DomainRules {
         declared: &OverrideRule,
         semantics: Semantics,
     ) -> Option<(usize, NotShareable)> {
-        let behind = self.follow(&declared.as_entries(), &mut SmallVec::new());
+        let behind = self.rule_behind(declared);
         let context = Context { domain: &self.name, semantics, is_shared: self.is_shared };
         context.not_shareable(&declared.action, behind)
+    }
+
+    /// The rule that an override applies instead of, if it is one rule: entries with wildcards are matched as written.
+    pub fn rule_behind(&self, declared: &OverrideRule) -> Option<&Rule> {
+        self.follow(&declared.as_entries(), &mut SmallVec::new())
     }
 
     pub(in crate::rules) fn overlay(&self) -> Option<&Overlay> {
