@@ -35,6 +35,11 @@ const COLOURS: [&str; LINES_MAX] = ["#3274d9", "#e0752d", "#56a64b", "#a352cc", 
 
 /// The panels in their order, rows included.
 pub fn panels(dashboard: &Value) -> Vec<Panel> {
+    let variables = dashboard["templating"]["list"].as_array().expect("variables");
+    let servers =
+        variables.iter().find(|variable| variable["name"] == "instance").expect("a variable of servers");
+    // With a pattern for all, the panels would show the servers of every job.
+    assert_eq!(servers.get("allValue"), None, "all servers are those of the chosen job");
     dashboard["panels"].as_array().expect("panels").iter().map(panel).collect()
 }
 
