@@ -287,7 +287,12 @@ impl Samples for StatsdSamples<'_, '_> {
             }
             (_, Value::Number(Number::Integer(value))) => send(client.gauge_with_tags(name, value), tags),
             // Counts are whole numbers in statsd, so that seconds of CPU time are sent as a gauge.
-            (_, Value::Number(Number::Float(value))) => send(client.gauge_with_tags(name, value), tags),
+            (_, Value::Number(Number::Float(value))) => {
+                // Plain statsd subtracts a number with a minus from the gauge; DogStatsd sets the gauge to it.
+                let is_subtracted = *format == StatsdFormat::Statsd && value.is_sign_negative();
+                let zero = if is_subtracted { send(client.gauge_with_tags(name, 0), tags) } else { Ok(()) };
+                zero.and_then(|()| send(client.gauge_with_tags(name, value), tags))
+            }
             (_, Value::Histogram(histogram)) => {
                 let mut growths = sent.bucket_growths(&id, histogram).into_iter();
                 growths.try_for_each(|(bound, growth)| {
@@ -359,6 +364,26 @@ mod tests {
     fn characters_of_the_protocol_are_replaced_in_values_of_labels() {
         assert_eq!(cleaned("api key → a.b|c", StatsdFormat::Statsd), "api_key___a_b_c");
         assert_eq!(cleaned("api key → a.b|c,d\ne", StatsdFormat::DogStatsd), "api key → a.b_c_d_e");
+    }
+
+    /// A clock 1 ms behind moved the gauge of plain statsd down by 1 ms with each push.
+    #[test]
+    fn a_negative_gauge_is_set_and_not_subtracted() {
+        for (format, expected) in [
+            (StatsdFormat::Statsd, &["offset:0|g", "offset:-0.5|g", "offset:0.25|g"][..]),
+            (StatsdFormat::DogStatsd, &["offset:-0.5|g", "offset:0.25|g"]),
+        ] {
+            let (spy, sink) = cadence::SpyMetricSink::new();
+            let client = StatsdClient::from_sink("", sink);
+            let sent = &mut Sent::default();
+            let mut sink = StatsdSink { client, prefix: "", suffix: "", format, sent, result: Ok(()) };
+            let mut samples = StatsdSamples { sink: &mut sink, name: "offset".into(), kind: Kind::Gauge };
+            for value in [-0.5, 0.25] {
+                samples.sample(&[], value.into()).expect("sent");
+            }
+            let lines: Vec<_> = spy.try_iter().map(|line| String::from_utf8(line).expect("text")).collect();
+            assert_eq!(lines, expected);
+        }
     }
 
     /// Two values that clean to one name overwrote each other's last count, so that the counters grew at each push without traffic.
