@@ -32,10 +32,10 @@ use tracing_subscriber::{
 };
 
 /// The most lines of one place in the code in one period.
-const LINES_MAX: u32 = 50;
+pub(super) const LINES_MAX: u32 = 50;
 
 /// See [`LINES_MAX`].
-const PERIOD: Duration = Duration::from_secs(10);
+pub(super) const PERIOD: Duration = Duration::from_secs(10);
 
 /// Format of log lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]

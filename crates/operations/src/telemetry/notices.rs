@@ -3,6 +3,7 @@
 //!
 //! Pure: [`Notices::round`] is called once a second, and returns the lines that are due by the figures and the time.
 
+use super::logging;
 use std::{collections::HashMap, fmt, time::Duration};
 use tidegate_core::{
     limit::Timestamp,
@@ -13,8 +14,9 @@ use tidegate_service::CountedKeyPath;
 
 /// Time between two lines about one path.
 const REPEATED_AFTER: Duration = Duration::from_secs(3_600);
-/// The most lines about paths in one second.
-const LINES_MAX: usize = 10;
+/// The most lines about paths in one second: as many as the log writes. A line that the log suppresses would be due again only after
+/// [`REPEATED_AFTER`].
+const LINES_MAX: usize = logging::LINES_MAX as usize / logging::PERIOD.as_secs() as usize;
 /// If no request found the store full for this time, there is room again.
 const ROOM_AFTER: Duration = Duration::from_secs(30);
 
@@ -264,7 +266,7 @@ mod tests {
         assert_eq!(lines(&[path("usr", 900), path("x", 1)], 8_000), []);
         // If there are many at once, each gets its line in time.
         let many: Vec<_> = (0..25).map(|key| path(&key.to_string(), 1)).collect();
-        assert_eq!([8_001, 8_002, 8_003, 8_004].map(|seconds| lines(&many, seconds).len()), [10, 10, 5, 0]);
+        assert_eq!([0, 1, 2, 3, 4, 5].map(|round| lines(&many, 8_001 + round).len()), [5, 5, 5, 5, 5, 0]);
         let notice = notices
             .round((&[path("usr", 999)], &[]), &rules, (&store, None), at(9_000))
             .pop()
