@@ -85,6 +85,24 @@ pub struct HistogramSums {
     pub sum: f64,
 }
 
+impl HistogramSums {
+    /// The durations of both histograms, which have the same bounds.
+    pub fn plus(mut self, other: &Self) -> Self {
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(count, other)| *count += other);
+        self.sum += other.sum;
+        self
+    }
+
+    /// The durations since an earlier reading of the same histogram.
+    pub fn since(mut self, earlier: &Self) -> Self {
+        let buckets = self.buckets.iter_mut().zip(&earlier.buckets);
+        // Threads add while the sums are read.
+        buckets.for_each(|(count, earlier)| *count = count.saturating_sub(*earlier));
+        self.sum = (self.sum - earlier.sum).max(0.0);
+        self
+    }
+}
+
 impl Histogram {
     /// A histogram with these bounds.
     pub fn new(bounds: DurationBounds) -> Self {
@@ -129,6 +147,18 @@ mod tests {
         let sums = histogram.sums();
         assert_eq!((sums.buckets, sums.bounds), (vec![3, 2, 1], vec![1e-5, 2e-5]));
         assert!((sums.sum - 60.000_052).abs() < 1e-9);
+    }
+
+    #[test]
+    fn sums_are_added_and_subtracted_by_bucket() {
+        let histogram = Histogram::new(DurationBounds::of_micros([10, 20]));
+        histogram.add(micros(10), 3);
+        let earlier = histogram.sums();
+        histogram.add(micros(30), 2);
+        let since = histogram.sums().since(&earlier);
+        assert_eq!(since.buckets, [0, 0, 2]);
+        assert!((since.sum - 0.000_06).abs() < 1e-9);
+        assert_eq!(since.plus(&earlier), histogram.sums());
     }
 
     #[test]

@@ -11,10 +11,7 @@ use std::{
     collections::HashMap,
     sync::{Arc, atomic::Ordering},
 };
-use tidegate_core::{
-    limit::{Code, SeriesId},
-    rules::RuleSet,
-};
+use tidegate_core::{limit::SeriesId, rules::RuleSet};
 use tidegate_counts::HistogramSums;
 use tidegate_operations::{
     config::{LoadResult, RulesStatus},
@@ -38,6 +35,7 @@ impl Admitted {
         let [admitted, denied] =
             [DecisionEvent::Admitted, DecisionEvent::Denied].map(|event| meters.decisions.sum(event));
         let store = sources.limiter.store();
+        let durations = self.control.last_durations();
         Ok(pb::StatusResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             now: Some(timestamp(self.control.now())),
@@ -53,12 +51,15 @@ impl Admitted {
                 memory_bytes_max: sources.memory_max.unwrap_or(0),
             }),
             rules: Some(rules_status(&sources.config.status())),
-            latency: percentiles(&[Code::Ok, Code::OverLimit].map(|code| meters.responses(code).sums())),
+            latency: durations.as_ref().and_then(|durations| percentiles(&durations.responses)),
             snapshots: sources.snapshots.as_ref().map(|snapshots| {
                 let SnapshotFigures { passes, failures, last_at, .. } = snapshots.figures();
                 pb::SnapshotStatus { written: passes, failed: failures, last: last_at.map(timestamp) }
             }),
-            store: sources.shared_store.as_deref().map(store_status),
+            store: sources
+                .shared_store
+                .as_deref()
+                .map(|store| store_status(store, durations.and_then(|durations| durations.round_trips))),
             quotas_are_learning: self.control.service.quotas().figures().is_learning,
         })
     }
@@ -113,7 +114,7 @@ fn rules_status(status: &RulesStatus) -> pb::RulesStatus {
     }
 }
 
-fn store_status(store: &SharedStore) -> pb::StoreStatus {
+fn store_status(store: &SharedStore, round_trips: Option<HistogramSums>) -> pb::StoreStatus {
     let (health, counts) = (store.health(), &store.counts);
     let decided = counts.calls.sum(CallResult::Decided);
     let leases = store.leases().then(|| {
@@ -134,16 +135,13 @@ fn store_status(store: &SharedStore) -> pb::StoreStatus {
         outages: counts.events.sum(StoreEvent::Outage),
         calls: counts.calls.total(),
         calls_failed: counts.calls.total() - decided,
-        round_trip: percentiles(&[counts.round_trips.sums()]),
+        round_trip: round_trips.as_ref().and_then(percentiles),
         leases,
     }
 }
 
 /// The bounds of the buckets in which the percentiles are. Beyond the last bound, that bound.
-fn percentiles(histograms: &[HistogramSums]) -> Option<pb::Latency> {
-    let bounds = &histograms.first()?.bounds;
-    let count = |bucket: usize| histograms.iter().map(|histogram| histogram.buckets[bucket]).sum::<u64>();
-    let counts: Vec<u64> = (0..=bounds.len()).map(count).collect();
+fn percentiles(HistogramSums { bounds, buckets: counts, .. }: &HistogramSums) -> Option<pb::Latency> {
     let total: u64 = counts.iter().sum();
     let quantile = |share: f64| {
         let rank = (total as f64 * share).ceil() as u64;
@@ -173,7 +171,7 @@ mod tests {
             sum: 0.0,
         };
         let of = |one, other| {
-            percentiles(&[histogram(one), histogram(other)])
+            percentiles(&histogram(one).plus(&histogram(other)))
                 .map(|latency| [latency.p50_seconds, latency.p95_seconds, latency.p99_seconds])
         };
         assert_eq!(of([0; 4], [0; 4]), None);

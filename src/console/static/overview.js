@@ -65,7 +65,7 @@ export default {
       figures.replaceChildren(
         figure(`Admitted ${name}`, h("p", { class: "figure" }, rate(now("admitted")), " ", h("small", {}, `${count(number(total.admitted))} in all`)), hits("admitted")),
         figure(`Denied ${name}`, h("p", { class: "figure" }, rate(now("denied")), " ", h("small", {}, `${percent(number(total.denied), all)} of all`)), hits("denied")),
-        figure("Latency, p99", h("p", { class: "figure" }, latency?.p99Seconds ? duration(latency.p99Seconds) : "\u2013",
+        figure("Latency, p99 of 5 min", h("p", { class: "figure" }, latency?.p99Seconds ? duration(latency.p99Seconds) : "\u2013",
           latency?.p99Seconds ? [" ", h("small", {}, `p50 ${duration(latency.p50Seconds || 0)}, p95 ${duration(latency.p95Seconds || 0)}`)] : null)),
         memory(status.counters || {}));
       domains.replaceChildren(h("h2", {}, "Domains"), domainTable(app, status));
@@ -165,7 +165,7 @@ function sharedStore(store) {
   return figure("Store of shared counters",
     h("p", {}, store.isReachable ? h("span", { class: "tag admitted" }, "reachable") : h("span", { class: "tag denied" }, "not reachable")),
     line(nodes > 1 ? `${nodesReachable} of ${nodes} nodes reachable, ${counted(servers, "server")}` : counted(servers, "server"), nodesReachable < nodes),
-    roundTrip ? line(`Round trip: p50 ${duration(roundTrip.p50Seconds || 0)}, p99 ${duration(roundTrip.p99Seconds || 0)}`) : null,
+    roundTrip ? line(`Round trip in 5 min: p50 ${duration(roundTrip.p50Seconds || 0)}, p99 ${duration(roundTrip.p99Seconds || 0)}`) : null,
     line(`${counted(calls, "call")}, ${count(failed)} failed (${percent(failed, calls)})`, failed > 0),
     outages ? line(counted(outages, "outage"), true) : null);
 }

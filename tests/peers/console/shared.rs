@@ -20,7 +20,7 @@ async fn the_overview_shows_the_shared_store_and_its_leases() {
     browser.shows("Store of shared counters").await;
     browser.shows("reachable").await;
     browser.shows("1 server").await;
-    browser.shows("Round trip: p50").await;
+    browser.shows("Round trip in 5 min: p50").await;
     browser.shows("0 failed (0.0 %)").await;
     browser.shows("with credits").await;
     drop(redis);

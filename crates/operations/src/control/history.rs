@@ -1,5 +1,5 @@
-//! Counts of decisions and of the hits of domains over the last minutes, for charts that show the time before they were opened.
-//! Pure: the time is an argument.
+//! Counts of decisions and of the hits of domains over the last minutes, for charts that show the time before they were opened, and the
+//! durations of these minutes. Pure: the time is an argument.
 
 use super::HitCounts;
 use std::{
@@ -10,6 +10,7 @@ use tidegate_core::{
     limit::{SeriesId, Timestamp},
     rules::RuleSet,
 };
+use tidegate_counts::HistogramSums;
 
 /// Time between two readings.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -45,6 +46,26 @@ pub fn domain_hits<'r>(
     domains.collect()
 }
 
+/// Durations by bucket.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Durations {
+    /// From the receipt of requests to their responses.
+    pub responses: HistogramSums,
+    /// From calls of the store of shared counters to its responses. None without a store.
+    pub round_trips: Option<HistogramSums>,
+}
+
+impl Durations {
+    /// The durations since an earlier reading.
+    fn since(self, earlier: &Self) -> Self {
+        let round_trips = self.round_trips.map(|now| match &earlier.round_trips {
+            Some(earlier) => now.since(earlier),
+            None => now,
+        });
+        Self { responses: self.responses.since(&earlier.responses), round_trips }
+    }
+}
+
 /// Readings of the last minutes, the oldest first.
 #[derive(Default)]
 pub struct History(VecDeque<Reading>);
@@ -52,6 +73,7 @@ pub struct History(VecDeque<Reading>);
 struct Reading {
     at: Timestamp,
     decisions: HitCounts,
+    durations: Durations,
     domains: BTreeMap<Box<str>, HitCounts>,
 }
 
@@ -61,13 +83,29 @@ impl History {
         self.0.back().is_none_or(|last| now.since(last.at) >= INTERVAL)
     }
 
-    /// Adds a reading.
-    pub fn add(&mut self, at: Timestamp, decisions: HitCounts, domains: &BTreeMap<&str, DomainHits>) {
+    /// Adds a reading of the counts and the durations since the start.
+    pub fn add(
+        &mut self,
+        at: Timestamp,
+        decisions: HitCounts,
+        durations: Durations,
+        domains: &BTreeMap<&str, DomainHits>,
+    ) {
         if self.0.len() == READINGS_MAX {
             self.0.pop_front();
         }
         let domains = domains.iter().take(DOMAINS_MAX).map(|(name, of)| ((*name).into(), of.hits)).collect();
-        self.0.push_back(Reading { at, decisions, domains });
+        self.0.push_back(Reading { at, decisions, durations, domains });
+    }
+
+    /// The durations of the last five minutes, of those from the start until now.
+    pub fn last_durations(&self, now: Durations) -> Durations {
+        // A shorter history began with the server.
+        let first = self.0.front().filter(|_| self.0.len() == READINGS_MAX);
+        match first {
+            Some(first) => now.since(&first.durations),
+            None => now,
+        }
     }
 
     /// The counts since the start at each reading that is kept: of all decisions, or the hits of a domain.
@@ -106,6 +144,30 @@ mod tests {
         assert_eq!((of["shop"].hits, of["shop"].rules), (hits(8, 5), 2));
     }
 
+    /// One response of each second since the start.
+    fn durations(seconds: u64) -> Durations {
+        let responses = HistogramSums { bounds: vec![1.0], buckets: vec![seconds, 0], sum: seconds as f64 };
+        Durations { round_trips: Some(responses.clone()), responses }
+    }
+
+    /// After a month without a fault, the percentiles since the start do not change in a slow hour.
+    #[test]
+    fn the_last_durations_are_those_of_five_minutes_or_since_the_start() {
+        let mut history = History::default();
+        assert_eq!(history.last_durations(durations(7)), durations(7));
+        for reading in 0..400 {
+            let second = 2 * reading;
+            let now = history.last_durations(durations(second));
+            assert_eq!(now, durations(second.min(300)), "{second} s");
+            history.add(
+                Timestamp::from_millis(1_000 * second),
+                hits(0, 0),
+                durations(second),
+                &BTreeMap::new(),
+            );
+        }
+    }
+
     #[test]
     fn the_history_is_of_five_minutes_and_of_a_bounded_number_of_domains() {
         let mut history = History::default();
@@ -115,7 +177,7 @@ mod tests {
             if history.is_due(at) {
                 let of = |_| DomainHits { hits: hits(second, 0), rules: 1 };
                 let domains = names.iter().map(|name| (name.as_str(), of(name))).collect();
-                history.add(at, hits(second, 1), &domains);
+                history.add(at, hits(second, 1), durations(second), &domains);
             }
         }
         let all = history.points(None);

@@ -21,7 +21,7 @@ pub use audit::{
     AuditEntry, AuditError, AuditEvent, AuditLog, BrokenChain, ChainEnd, INTENT, NotLogged, VerifiedChain,
     verify as verify_audit,
 };
-pub use history::{DomainHits, History, domain_hits};
+pub use history::{DomainHits, Durations, History, domain_hits};
 pub use live::Live;
 pub use overlays::{KeptOverlaysError, OVERLAYS_MAX, OverlayError, Overlays, Stored};
 pub use rates::{HitCounts, RateHistory, Rates};
@@ -46,7 +46,7 @@ use std::{
 };
 use tidegate_core::{
     clock::Clock,
-    limit::{SeriesId, Timestamp},
+    limit::{Code, SeriesId, Timestamp},
     limiter::Limiter,
     store::Removed,
 };
@@ -210,7 +210,7 @@ impl Control {
     }
 
     fn add_to_history(&self) {
-        let (now, Some(limiter)) = (self.now(), self.limiter()) else { return };
+        let (now, Some(sources)) = (self.now(), self.sources()) else { return };
         if !self.history.lock().is_due(now) {
             return;
         }
@@ -218,8 +218,13 @@ impl Control {
         let [admitted, denied] =
             [DecisionEvent::Admitted, DecisionEvent::Denied].map(|event| decisions.sum(event));
         let decisions = HitCounts { admitted, denied, shadow_denied: 0 };
-        let (rules, hits) = (limiter.rules(), self.hits());
-        self.history.lock().add(now, decisions, &domain_hits(&rules, &hits));
+        let (rules, hits) = (sources.limiter.rules(), self.hits());
+        self.history.lock().add(now, decisions, durations(sources), &domain_hits(&rules, &hits));
+    }
+
+    /// The durations of the last five minutes. None until the counters are restored.
+    pub fn last_durations(&self) -> Option<Durations> {
+        self.sources().map(|sources| self.history.lock().last_durations(durations(sources)))
     }
 
     /// The counts of the last minutes: of all decisions, or the hits of a domain.
@@ -304,6 +309,16 @@ impl Control {
     pub fn rates(&self) -> Option<Rates> {
         let (now, hits) = (self.now(), self.hits());
         self.rates.lock().read(now, hits)
+    }
+}
+
+/// The durations since the start.
+fn durations(sources: &Sources) -> Durations {
+    let [admitted, denied] = [Code::Ok, Code::OverLimit].map(|code| sources.meters.responses(code).sums());
+    let store = sources.shared_store.as_deref();
+    Durations {
+        responses: admitted.plus(&denied),
+        round_trips: store.map(|store| store.counts.round_trips.sums()),
     }
 }
 

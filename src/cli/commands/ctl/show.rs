@@ -46,7 +46,7 @@ pub(super) fn status(status: &pb::StatusResponse) -> Shown {
         let micros = |seconds: f64| (seconds * 1e6).round();
         let pb::Latency { p50_seconds, p95_seconds, p99_seconds } = latency;
         let [p50, p95, p99] = [p50_seconds, p95_seconds, p99_seconds].map(|seconds| micros(*seconds));
-        rows.add_row(["latency", &format!("p50 ≤ {p50} µs, p95 ≤ {p95} µs, p99 ≤ {p99} µs")]);
+        rows.add_row(["latency", &format!("p50 ≤ {p50} µs, p95 ≤ {p95} µs, p99 ≤ {p99} µs in 5 minutes")]);
     }
     if let Some(snapshots) = &status.snapshots {
         let text = format!("{} written, {} failed", snapshots.written, snapshots.failed);
