@@ -1,6 +1,7 @@
 //! What people expect of commands: output as it arrives, exit codes that scripts can read, and errors that name the source of a value.
 
 use crate::{
+    control::Controlled,
     support::{Server, eventually, rules_file},
     tls::Pki,
 };
@@ -153,4 +154,46 @@ async fn bench_takes_its_address_as_call_does_and_reports_until_its_server_goes(
 fn watch_repeats_no_command_that_changes_something() {
     let error = stderr(&run(&["ctl", "--watch", "block", "set", "user=a"]));
     assert!(error.contains("--watch repeats commands that only read"), "{error}");
+}
+
+/// `tail` ended with success and without a word, and `--watch` with advice about TLS.
+#[tokio::test]
+async fn commands_that_show_a_server_until_interrupted_report_that_it_is_gone() {
+    let rules =
+        "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 3 } }]\n";
+    let shop = Controlled::start(rules, &[]);
+    let address = shop.server.address().to_owned();
+    let started = |args: &[&str]| {
+        let mut command = tidegate(&[&["ctl", "--addr", &address, "--token", &shop.operate], args].concat());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs")
+    };
+    let (mut watch, mut tail) = (started(&["status", "--json", "--watch=10ms"]), started(&["tail"]));
+    BufReader::new(watch.stdout.take().expect("piped")).read_line(&mut String::new()).expect("a status");
+    let (shown, is_shown) = std::sync::mpsc::channel();
+    let lines = BufReader::new(tail.stdout.take().expect("piped")).lines();
+    std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| _ = shown.send(line)));
+    let mut client = shop.server.client().await;
+    eventually("a decision in the stream", async || {
+        client.hit("shop", &[("user", "ada")]).await.expect("a decision");
+        is_shown.try_recv()
+    })
+    .await;
+    assert!(shop.server.terminate().success());
+
+    let tail = tail.wait_with_output().expect("it ends");
+    assert_eq!(
+        (tail.status.code(), stderr(&tail)),
+        (Some(1), format!("error: {address}: the server ended the stream\n"))
+    );
+    let errors = BufReader::new(watch.stderr.take().expect("piped")).lines().map(|line| line.expect("text"));
+    let errors: Vec<String> = errors.take(2).collect();
+    assert_eq!(errors.len(), 2, "it goes on: {errors:?}");
+    assert!(
+        errors.iter().all(|error| error.starts_with(&format!("error: no connection to {address}: "))),
+        "{errors:?}"
+    );
+    watch.kill().and_then(|()| watch.wait()).expect("it is killed");
+
+    let refused = run(&["ctl", "tail", "--sample", "0"]);
+    assert!(stderr(&refused).contains("write a number from above 0 to 1"), "{refused:?}");
 }

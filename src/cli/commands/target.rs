@@ -43,14 +43,25 @@ pub(super) async fn connect(
     })
 }
 
-/// The failure of a call that ended with `status`: the server's answer, or an error of the connection.
-pub(super) fn call_failure(address: &ListenAddress, tls: &ClientTlsFlags, status: &Status) -> Failure {
+/// The error of the connection by which a call ended with `status`; none if the server sent it.
+fn connection_error(status: &Status) -> Option<&(dyn Error + 'static)> {
     // A status sent by the server has no cause here.
-    let cause = status.source().filter(|cause| match status.code() {
+    status.source().filter(|cause| match status.code() {
         Code::Unknown | Code::Internal | Code::Unavailable => true,
         Code::Cancelled => is_unsent(*cause),
         _ => false,
-    });
+    })
+}
+
+/// The failure of a connection to a server that answered before; none if the server sent the status.
+pub(super) fn connection_failure(address: &ListenAddress, status: &Status) -> Option<Failure> {
+    let cause = connection_error(status)?;
+    Some(Failure(format!("no connection to {address}: {}", root_cause(cause))))
+}
+
+/// The failure of a call that ended with `status`: the server's answer, or an error of the connection.
+pub(super) fn call_failure(address: &ListenAddress, tls: &ClientTlsFlags, status: &Status) -> Failure {
+    let cause = connection_error(status);
     let refusal = cause.and_then(tls_refusal);
     Failure(match cause {
         // With TLS 1.3 a server refuses a client after the client's handshake is complete.

@@ -42,7 +42,8 @@ impl Connection {
     /// Connects.
     pub(super) async fn caller(&self) -> Result<Caller<'_>, Failure> {
         let channel = target::connect(&self.addr, &self.tls, self.timeout).await?;
-        Ok(Caller { client: ControlClient::new(channel), token: self.token()?, connection: self })
+        let client = ControlClient::new(channel);
+        Ok(Caller { client, token: self.token()?, connection: self, has_answered: false })
     }
 
     fn token(&self) -> Result<Option<MetadataValue<tonic::metadata::Ascii>>, Failure> {
@@ -61,6 +62,8 @@ pub(super) struct Caller<'c> {
     pub(super) client: ControlClient<Channel>,
     token: Option<MetadataValue<tonic::metadata::Ascii>>,
     pub(super) connection: &'c Connection,
+    /// Whether a call has succeeded: the address and the settings of TLS are right.
+    pub(super) has_answered: bool,
 }
 
 impl Caller<'_> {
@@ -77,10 +80,16 @@ impl Caller<'_> {
         let mut request = self.request(message);
         request.set_timeout(self.connection.timeout);
         let called = M::call(&mut self.client, request).await;
+        self.has_answered |= called.is_ok();
         called.map(Response::into_inner).map_err(|status| self.failure(&status))
     }
 
     pub(super) fn failure(&self, status: &Status) -> Failure {
+        if let Some(failure) = target::connection_failure(&self.connection.addr, status)
+            && self.has_answered
+        {
+            return failure;
+        }
         let remedy = match status.code() {
             tonic::Code::Unimplemented => "; start the server with `serve --control loopback`",
             tonic::Code::Unauthenticated => {

@@ -143,7 +143,7 @@ enum Command {
         #[arg(long, value_name = "KEY=VALUE", value_parser = entry)]
         entry: Option<(String, String)>,
         /// Share of decisions, from above 0 to 1.
-        #[arg(long, default_value_t = 1.0)]
+        #[arg(long, default_value_t = 1.0, value_parser = share)]
         sample: f64,
     },
     /// Other limits for some descriptors, with an expiry: list, set, delete.
@@ -187,7 +187,16 @@ impl Ctl {
             return caller.tail(pb::TailRequest { domain, rule, code, key, value, sample }).await;
         }
         loop {
-            let shown = caller.run(command.clone()).await?;
+            let shown = match (caller.run(command.clone()).await, connection.watch) {
+                (Ok(shown), _) => shown,
+                // The server may be starting again: the next response replaces the error.
+                (Err(failure), Some(interval)) if caller.has_answered => {
+                    eprintln!("error: {failure}");
+                    tokio::time::sleep(interval).await;
+                    continue;
+                }
+                (Err(failure), _) => return Err(failure),
+            };
             if let (Some(_), false) = (connection.watch, connection.json) {
                 // Clears the screen.
                 table::print("\x1b[H\x1b[2J");
@@ -279,6 +288,7 @@ impl Caller<'_> {
         let request = self.request(message);
         let stream = self.client.tail(request).await.map_err(|status| self.failure(&status))?;
         let mut stream = stream.into_inner();
+        self.has_answered = true;
         while let Some(response) = stream.message().await.map_err(|status| self.failure(&status))? {
             match (&response.event, self.connection.json) {
                 (None, _) => {}
@@ -291,8 +301,14 @@ impl Caller<'_> {
                 (Some(Event::Dropped(dropped)), false) => table::print_line(format!("… {dropped} dropped")),
             }
         }
-        Ok(())
+        Err(Failure(format!("{}: the server ended the stream", self.connection.addr)))
     }
+}
+
+/// Parses a share of decisions.
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+    share.ok_or_else(|| "write a number from above 0 to 1, such as 0.1".to_owned())
 }
 
 impl Command {
