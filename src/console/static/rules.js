@@ -22,6 +22,11 @@ export default {
   open(main, app, parameters, signal) {
     let [domain, contains, sort] = ["domain", "contains", "sort"].map((name) => parameters.get(name) || "");
     let [rules, tokens, load, order] = [[], [], null, []];
+    // The list: the number of its rules, and their generation; null if it could not be read.
+    let [total, generation] = [0, null];
+    // The pane: the path and the domain of its rule, and the rule as it is drawn.
+    let [opened, drawn] = [null, ""];
+    if (parameters.get("rule")) opened = { domain, rule: parameters.get("rule") };
     const detail = h("div", { class: "card", "aria-live": "polite", hidden: true });
     const found = h("p", { class: "label", role: "status" });
     const filter = h("input", { type: "search", value: contains, "data-search": true, oninput: (event) => change({ contains: event.target.value }) });
@@ -77,6 +82,7 @@ export default {
       load?.abort();
       load = new AbortController();
       const mine = load.signal;
+      generation = app.status.rules?.generation;
       try {
         const read = [];
         const pages = [""];
@@ -84,36 +90,54 @@ export default {
           const page = await app.call("ListRules", request(token), mine);
           read.push(...(page.rules || []));
           [rules, tokens] = [[...read], [...pages]];
-          list.setLength(Math.max(read.length, page.total || 0));
+          total = page.total || 0;
+          list.setLength(Math.max(read.length, total));
           reorder();
-          found.textContent = counted(page.total || read.length, "rule");
+          found.textContent = counted(total || read.length, "rule");
           token = page.nextPageToken || "";
           if (!token) break;
           pages.push(token);
         }
-        const wanted = parameters.get("rule");
-        const found_ = rules.findIndex((rule) => rule.rule === wanted && (!domain || rule.domain === domain));
-        if (wanted && found_ >= 0) { list.selected = sort ? order.indexOf(found_) : found_; show(rules[found_]); }
+        const index = rules.findIndex(isOpened);
+        list.selected = sort ? order.indexOf(index) : index;
+        if (index >= 0) show(rules[index]);
+        else if (!detail.hidden) deselect();
       } catch (error) {
-        if (error.name !== "AbortError") found.textContent = failure(error);
+        if (error.name === "AbortError") return;
+        generation = null;
+        found.textContent = failure(error);
       }
     }
 
     /** Reads the pages in view again, for their rates. */
     async function refresh() {
+      if (generation === null) return reload();
       const mine = load?.signal;
       // In another order the rows in view are of any page.
       const [first, end] = sort ? [0, rules.length] : list.range();
       for (let page = Math.floor(first / PAGE); page * PAGE < end && page < tokens.length; page += 1) {
         const response = await app.call("ListRules", request(tokens[page]), mine).catch(() => null);
         if (!response || mine?.aborted) return;
+        // A list of other rules has rows in other places.
+        if ((response.total || 0) !== total || app.status.rules?.generation !== generation) return reload();
         (response.rules || []).forEach((rule, row) => { rules[page * PAGE + row] = rule; });
       }
       reorder();
+      if (!detail.hidden) show(rules.find(isOpened));
     }
 
+    const isOpened = (rule) => opened && rule?.rule === opened.rule && (!opened.domain || rule.domain === opened.domain);
+
+    /** Opens a rule, or draws the open one again if it has changed; the button or link that has the focus keeps it. */
     function show(rule) {
       if (!rule) return;
+      const text = JSON.stringify(rule);
+      const isNew = detail.hidden || !isOpened(rule);
+      if (!isNew && text === drawn) return;
+      [opened, drawn] = [{ domain: rule.domain, rule: rule.rule }, text];
+      const focused = isNew ? -1 : [...detail.querySelectorAll("a, button")].indexOf(document.activeElement);
+      // A change of its figures is not read out.
+      detail.setAttribute("aria-live", isNew ? "polite" : "off");
       const of = [["domain", rule.domain], ["rule", rule.rule]];
       remember(rule.rule);
       detail.hidden = false;
@@ -144,14 +168,16 @@ export default {
           h("a", { class: "button", href: app.link("live", of) }, "Live"),
           app.mayOperate ? h("button", { class: "danger", onclick: () => reset(rule) }, "Reset counters\u2026") : null)
           : h("p", { class: "faint" }, rule.unlimited ? "Requests of this rule are not limited." : "No limit: this node only leads to others.")));
+      if (focused >= 0) detail.querySelectorAll("a, button")[focused]?.focus({ preventScroll: true });
     }
 
     function deselect() {
+      const hadFocus = detail.contains(document.activeElement);
       detail.hidden = true;
       split.classList.add("whole");
-      list.selected = -1;
+      [list.selected, opened] = [-1, null];
       list.schedule();
-      list.element.focus();
+      if (hadFocus) list.element.focus();
       remember();
     }
     split.addEventListener("keydown", (event) => { if (event.key === "Escape" && !detail.hidden) deselect(); });

@@ -27,6 +27,7 @@ crate::tests_with! { CHROMIUM:
     pages_continue_after_a_restart_of_the_server,
     texts_of_clients_are_never_markup,
     ten_thousand_rules_are_a_list_of_few_elements,
+    the_list_of_rules_and_the_open_rule_follow_a_reload,
 }
 
 /// The accessibility tests, which need axe-core beside the browser.
@@ -310,6 +311,38 @@ async fn a_link_with_a_token_opens_the_console_and_leaves_none_in_the_address() 
     browser.open(&format!("http://127.0.0.1:{}/console#token={}", shop.port, shop.read)).await;
     browser.shows("4 rules, 3 limits").await;
     assert_eq!(browser.run("return location.href.includes('tidegate_')", &[]).await, json!(false));
+}
+
+/// The list kept its length, and rows of the former rules beyond it; the open rule was never drawn again.
+async fn the_list_of_rules_and_the_open_rule_follow_a_reload() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    browser.look(1280, "light").await;
+    shop.open(&browser, "rules?rule=user", &shop.read).await;
+    browser.shows("4 rules").await;
+    browser.shows("Top keys").await;
+    browser.run("document.querySelector('.split > .card a').focus()", &[]).await;
+    let reload = |rules: &str| {
+        fs::write(shop.rules.path(), rules).expect("written");
+        shop.server.as_ref().expect("it runs").signal(rustix::process::Signal::HUP);
+    };
+    let first = "descriptors:\n  - { key: account, rate_limit: { unit: day, requests_per_unit: 2 } }";
+    reload(
+        &RULES
+            .replace("descriptors:\n  - key: user", &format!("{first}\n  - key: user"))
+            .replace("unit: 3 }", "unit: 7 }"),
+    );
+    browser.shows("5 rules").await;
+    let drawn = "const shown = (cell) => cell.innerText.replace(/\\s/g, '');
+        const rows = [...document.querySelectorAll('.list .item:not([hidden])')].map((row) => shown(row.firstElementChild));
+        return rows.length === 5 && rows[0] === 'account' && document.querySelector('.split > .card').innerText.includes('7 per day')
+          && document.querySelector('.list .item[aria-selected=true]').innerText.includes('7 per day') && document.activeElement.innerText === 'Top keys'";
+    browser.until(drawn, "the rules after the reload, with the focus where it was").await;
+    reload(
+        "{ domain: shop, descriptors: [{ key: account, rate_limit: { unit: day, requests_per_unit: 2 } }] }",
+    );
+    browser.shows("1 rule").await;
+    let closed = "return document.querySelector('.split > .card').hidden && document.querySelectorAll('.list .item:not([hidden])').length === 1";
+    browser.until(closed, "the open rule is gone").await;
 }
 
 async fn pages_continue_after_a_restart_of_the_server() {
