@@ -1,6 +1,7 @@
 // The frame of all pages: the address, the connection, the caller.
 
-import { ApiError, call, needsToken, tail, token } from "./api.js";
+import { ApiError, call, isToken, needsToken, tail, token } from "./api.js";
+import { recent } from "./chart.js";
 import { closeDialogs, failure, h } from "./view.js";
 import audit from "./audit.js";
 import keys from "./keys.js";
@@ -14,8 +15,6 @@ import whatIf from "./what-if.js";
 
 const PAGES = { overview, rules, keys, live, unlimited, shares, try: try_, "what-if": whatIf, audit };
 const POLL = 2000;
-/** Readings of the status that charts show: five minutes. */
-const HISTORY = 150;
 
 const main = document.getElementById("main");
 const connection = document.getElementById("connection");
@@ -116,7 +115,7 @@ async function poll() {
     if (console_.status?.started !== status.started) console_.history = [];
     const first = !console_.status || failures > 0;
     console_.status = status;
-    console_.history = [...console_.history, { at: Date.parse(status.now), status }].slice(-HISTORY);
+    console_.history = recent([...console_.history, { at: Date.parse(status.now), status }]);
     failures = 0;
     connection.hidden = true;
     if (first) showCaller(status);

@@ -16,6 +16,15 @@ function node(tag, attributes, text) {
   return element;
 }
 
+/** The time that charts of recent readings span, in milliseconds. */
+export const SPAN = 300_000;
+
+/** The readings of the last five minutes up to the last one. A hidden tab reads seldom. */
+export function recent(readings) {
+  const end = readings.at(-1)?.at;
+  return readings.filter(({ at }) => at > end - SPAN && at <= end);
+}
+
 /** The least of 1, 2, 5, 10, 20 … that is not below. */
 export function ceiling(value) {
   const power = 10 ** Math.floor(Math.log10(Math.max(value, 1)));
@@ -33,20 +42,24 @@ export class Chart {
     new ResizeObserver(() => { if (this.drawn) this.update(...this.drawn); }).observe(this.svg);
   }
 
-  /** `from` and `to` name both ends; the legend has the last values, with `mean` the means, or with `names` none. */
+  /**
+   * `from` and `to` name both ends; the legend has the last values, with `mean` the means, or with `names` none. Values are at equal
+   * distances, or with `times` in milliseconds at these, in a chart of five minutes.
+   */
   update(series, options) {
-    const { from, to, mean = false, names = false } = options;
+    const { from, to, mean = false, names = false, times } = options;
     this.drawn = [series, options];
     const width = Math.max(200, this.svg.clientWidth);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     const greatest = ceiling(Math.max(1, ...series.flatMap(([, , values]) => values)));
     const y = (value) => HEIGHT - BOTTOM - (value / greatest) * (HEIGHT - BOTTOM - TOP);
-    const x = (at, length) => width - ((length - 1 - at) / (this.points - 1)) * (width - LEFT);
+    const share = (at, length) => (times ? (times.at(-1) - times[at]) / SPAN : (length - 1 - at) / (this.points - 1));
+    const x = (at, length) => width - share(at, length) * (width - LEFT);
     const parts = [];
-    for (const share of [0, 0.5, 1]) {
-      const at = y(greatest * share);
+    for (const part of [0, 0.5, 1]) {
+      const at = y(greatest * part);
       parts.push(node("path", { class: "axis", d: `M${LEFT} ${at}H${width}` }));
-      parts.push(node("text", { x: LEFT - 6, y: at + 4, "text-anchor": "end" }, compact(greatest * share)));
+      parts.push(node("text", { x: LEFT - 6, y: at + 4, "text-anchor": "end" }, compact(greatest * part)));
     }
     for (const [kind, , values] of series) {
       if (values.length < 2) continue;

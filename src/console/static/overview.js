@@ -1,11 +1,9 @@
 // Overview: decisions over time, and what the server has and needs.
 
 import { number } from "./api.js";
-import { Chart } from "./chart.js";
+import { Chart, recent } from "./chart.js";
 import { bar, bytes, compact, count, counted, dateTime, duration, entries, entriesToParams, failure, h, named, percent, rate, table, visible } from "./view.js";
 
-/** Five minutes. */
-const READINGS = 150;
 const ENDS = { from: "5 min ago", to: "now" };
 
 /** Per second between readings: admitted, denied, shadow. */
@@ -28,7 +26,7 @@ export default {
   title: "Overview",
   open(main, app, parameters, signal) {
     const domain = parameters.get("domain") || "";
-    const chart = new Chart("Decisions", READINGS - 1);
+    const chart = new Chart("Decisions");
     const [figures, domains, top, server] = [h("div", { class: "grid figures" }), h("div", { class: "card" }), h("div", { class: "card" }), h("div", { class: "grid" })];
     main.append(
       h("div", { class: "title" }, h("h1", {}, domain ? `Hits of ${visible(domain)}` : "Decisions"),
@@ -46,16 +44,17 @@ export default {
         }).catch(() => { /* The chart begins with this tab then. */ });
       }
       const own = app.history.map(({ at, status: one }) => ({ at, counts: of(one) }));
-      return [...before.points.filter(({ at }) => !own.length || at < own[0].at), ...own].slice(-READINGS);
+      return recent([...before.points.filter(({ at }) => !own.length || at < own[0].at), ...own]);
     };
     const of = (state) => (domain ? state.domains?.find((one) => one.domain === domain)?.hits : state.decisions);
 
     app.onStatus((status) => {
-      const series = rates(readings(status));
+      const points = readings(status);
+      const series = rates(points);
       const now = (name) => series[name].at(-1) || 0;
       const lines = [["admitted", "admitted", series.admitted], ["denied", "denied", series.denied]];
       if (domain || series.shadow.some((value) => value > 0)) lines.push(["shadow", "over a shadow limit", series.shadow]);
-      chart.update(lines, ENDS);
+      chart.update(lines, { ...ENDS, times: points.slice(1).map(({ at }) => at) });
       const total = of(status) || {};
       // A request with three descriptors is one request, and three hits. Rows of domains have hits, and so has a tile of one domain.
       const name = domain ? "hits" : "requests";

@@ -8,6 +8,7 @@ crate::tests_with! { CHROMIUM:
     the_rate_of_a_rule_with_two_limits_is_that_of_its_requests,
     rules_have_their_domain_and_are_ordered_by_denials,
     the_chart_begins_before_the_tab_was_opened,
+    the_chart_has_the_readings_of_five_minutes_at_their_times,
     the_overview_has_the_most_denied_keys,
     a_visit_without_a_token_is_no_refused_call,
     an_address_that_was_edited_by_hand_opens_its_page,
@@ -166,6 +167,24 @@ async fn the_chart_begins_before_the_tab_was_opened() {
     browser.until(points, "a chart of the time before").await;
     let own = "return performance.now() < 6000";
     assert_eq!(browser.run(own, &[]).await, json!(true), "the tab itself has three readings at most");
+}
+
+/// A hidden tab reads seldom: readings of hours were at equal distances, from "5 min ago" to "now".
+async fn the_chart_has_the_readings_of_five_minutes_at_their_times() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    shop.open(&browser, "overview", &shop.read).await;
+    let seconds = "const done = arguments[arguments.length - 1];
+        import(`${location.origin}/console/chart.js`).then(({ Chart, recent }) => {
+          const kept = recent([-7200, -400, -299, -100, 0].map((second) => ({ at: 1e12 + 1000 * second })));
+          const chart = new Chart('of the test');
+          document.body.append(chart.element);
+          chart.update([['shadow', 'hits', kept.map(() => 1)]], { from: '5 min ago', to: 'now', times: kept.map(({ at }) => at) });
+          const width = Number(chart.svg.getAttribute('viewBox').split(' ')[2]);
+          const left = Number(chart.svg.querySelector('path.axis').getAttribute('d').slice(1).split(' ')[0]);
+          const points = chart.svg.querySelector('path.shadow').getAttribute('d').slice(1).split('L');
+          done(points.map((point) => Math.round(300 * (Number(point.split(' ')[0]) - width) / (width - left))));
+        }).catch((error) => done(String(error)))";
+    assert_eq!(browser.run_async(seconds, &[]).await, json!([-299, -100, 0]));
 }
 
 async fn the_overview_has_the_most_denied_keys() {
