@@ -19,6 +19,9 @@ export const token = {
   set: (text) => (text ? sessionStorage.setItem(TOKEN, text) : sessionStorage.removeItem(TOKEN)),
 };
 
+/** Whether a text has only characters that a header and a token may have. */
+export const isToken = (text) => /^[!-~]+$/.test(text);
+
 async function request(path, options) {
   const headers = { ...options.headers };
   if (token.get()) headers.authorization = `Bearer ${token.get()}`;

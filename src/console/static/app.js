@@ -88,15 +88,19 @@ function login(error) {
   document.getElementById("pages").replaceChildren();
   const input = h("input", { type: "password", autocomplete: "current-password", required: true, id: "token" });
   const refused = token.get() || error?.status === 403;
+  const message = h("p", { class: "error", role: "alert" }, refused ? refusal(error) : null);
   main.replaceChildren(h("div", { class: "card login" }, h("h1", {}, "Token"), h("form", {
     onsubmit: (event) => {
       event.preventDefault();
-      token.set(input.value.trim());
+      const text = input.value.trim();
+      message.textContent = isToken(text) ? "" : "This is not a token: it has characters that no token has. Copy it again.";
+      if (!isToken(text)) return;
+      token.set(text);
       start();
     },
   }, h("p", { class: "faint" }, "The console acts with the role of a token: read, or operate. It is kept until this tab is closed."),
   h("label", {}, "Bearer token", input),
-  refused ? h("p", { class: "error", role: "alert" }, refusal(error)) : null,
+  message,
   h("button", { class: "primary" }, "Continue"))));
   input.focus();
 }
@@ -137,10 +141,15 @@ async function poll() {
 
 /** Takes a token from an address such as `/console#token=…`, which `serve --demo` prints, and removes it from the address. */
 function takeToken() {
-  const found = /^#token=(.+)$/.exec(location.hash);
+  const found = /^#token=(.*)$/.exec(location.hash);
   if (!found) return;
-  token.set(decodeURIComponent(found[1]));
   history.replaceState(null, "", location.pathname);
+  try {
+    const text = decodeURIComponent(found[1]);
+    if (isToken(text)) token.set(text);
+  } catch {
+    // A part of an address: the form for a token follows if one is needed.
+  }
 }
 
 async function start() {

@@ -27,6 +27,7 @@ crate::tests_with! { CHROMIUM:
     pages_continue_after_a_restart_of_the_server,
     texts_of_clients_are_never_markup,
     ten_thousand_rules_are_a_list_of_few_elements,
+    a_text_that_is_no_token_is_refused_in_the_form,
     the_list_of_rules_and_the_open_rule_follow_a_reload,
 }
 
@@ -311,6 +312,24 @@ async fn a_link_with_a_token_opens_the_console_and_leaves_none_in_the_address() 
     browser.open(&format!("http://127.0.0.1:{}/console#token={}", shop.port, shop.read)).await;
     browser.shows("4 rules, 3 limits").await;
     assert_eq!(browser.run("return location.href.includes('tidegate_')", &[]).await, json!(false));
+}
+
+/// The browser cannot send it in a header, and the page showed that there is no connection; a part of an address left the page blank.
+async fn a_text_that_is_no_token_is_refused_in_the_form() {
+    let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
+    browser.open(&shop.address("rules")).await;
+    browser.shows("Bearer token").await;
+    browser.write("#token", "tidegate_\u{142}").await;
+    browser.click("Continue").await;
+    browser.shows("This is not a token: it has characters that no token has. Copy it again.").await;
+    for part in ["%", "%C5%82"] {
+        browser.open("about:blank").await;
+        browser.open(&format!("http://127.0.0.1:{}/console#token={part}", shop.port)).await;
+        browser.shows("Bearer token").await;
+    }
+    browser.write("#token", &shop.read).await;
+    browser.click("Continue").await;
+    browser.shows("4 rules, 3 limits").await;
 }
 
 /// The list kept its length, and rows of the former rules beyond it; the open rule was never drawn again.
