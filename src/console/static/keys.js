@@ -13,7 +13,7 @@ const EXPIRY = { name: "expiresIn", label: "Expires", options: EXPIRIES };
 /** Values of overrides and blocks are patterns; a client's value is meant literally. */
 const literal = (list) => list.map(({ key, value }) => ({ key, value: value?.replace(/[*\\]/g, "\\$&") }));
 
-/** An address before a slash, or what resembles one: in a block, a value of that form is a network, or is refused. */
+/** An address, or a text like an address, before a slash: in a block, such a value is a network, or is refused. */
 const NETWORK = /^(?=[^/]*[.:])([\da-f.:]+)\//i;
 
 /** The block of a client's entry, which is no network. */
