@@ -1,6 +1,7 @@
 //! Starts whose clock is behind the time of the snapshot.
 
 use super::*;
+use tidegate_core::algorithm::Reservation;
 
 fn earlier(back_hours: u64) -> Timestamp {
     Timestamp::from_nanos(start_of_time().as_nanos() - back_hours * 3_600_000_000_000)
@@ -34,43 +35,45 @@ fn a_counter_from_the_future_neither_resets_nor_blocks_longer_than_its_window() 
     }
 }
 
-const HELD: &str = "domain: d
+const LASTING: &str = "domain: d
 descriptors:
-- {key: slots, rate_limit: {algorithm: concurrency, requests_in_flight: 1, max_hold: 10m, max_wait: 0s}}
+- {key: slots, rate_limit: {algorithm: concurrency, requests_in_flight: 1, max_hold: 10m}}
 - {key: tokens, rate_limit: {unit: hour, requests_per_unit: 15, algorithm: fixed_window, reserve: 10, max_hold: 10m}}
-- {key: banned, rate_limit: {unit: second, requests_per_unit: 1, algorithm: fixed_window, ban: {after: 1, within: 1m, for: 10m}}}
+- {key: banned, rate_limit: {unit: hour, requests_per_unit: 1, ban: {after: 1, within: 1m, for: 10m}}}
 ";
 
-/// Decides on one hit of the key, with further entries, and returns the ticket of what it holds.
-fn decide(limiter: &Limiter, key: &str, more: &[(&str, &str)], now: Timestamp) -> (Code, Option<String>) {
-    let entries = [(key, "ann")].iter().chain(more).map(|&(key, value)| Entry { key, value }).collect();
-    let mut request = Request::new("d");
-    request.push(Descriptor { entries, limit: None, hits: Hits::ONE });
-    let pinned = limiter.pin();
-    let decision = pinned.decide(&request, now);
-    (decision.code, decision.slot.map(|slot| slot.ticket.into()))
+/// A slot, a denial that begins a ban, or reserved hits.
+fn lasting(algorithm: &Algorithm, now: Timestamp) -> State {
+    if let Some(concurrency) = algorithm.concurrency() {
+        return concurrency.take(State::EMPTY, 7, 1, now).0;
+    }
+    if algorithm.is_ban() {
+        return algorithm.add(State::EMPTY, 1, now);
+    }
+    let reservation = Reservation { id: 7, hits: 10, deadline: after(now, 600), returns: false };
+    algorithm.reserve(State::EMPTY, reservation, now).0
 }
 
 /// Slots stayed taken for another `max_hold`, estimates were not corrected, and a ban began again.
 #[test]
-fn tickets_stay_valid_and_bans_end_when_they_were_to_end() {
+fn slots_reservations_and_bans_last_as_long_as_they_had_left() {
     let (disk, now) = (SimulatedDisk::default(), start_of_time());
-    let (before, mut writer, _) = start(disk.clone(), HELD, now).unwrap();
-    let tickets = ["slots", "tokens"].map(|key| decide(&before, key, &[], now).1.expect("it is admitted"));
-    assert_eq!(
-        [decide(&before, "banned", &[], now).0, decide(&before, "banned", &[], now).0],
-        [Code::Ok, Code::OverLimit]
-    );
+    let (before, mut writer, _) = start(disk.clone(), LASTING, now).unwrap();
+    let limits = before.rules().limits().to_vec();
+    let states: Vec<State> = limits.iter().map(|(_, info)| lasting(&info.algorithm, now)).collect();
+    for (number, ((id, info), state)) in (1..).zip(limits.iter().zip(&states)) {
+        let counter = Counter::new(state.clone(), *id, info.algorithm.expires(state));
+        assert!(before.store().reserve(1));
+        before.store().lock(Store::shard_of(key(number))).insert(key(number), counter, now);
+    }
     let written = after(now, 480);
     pass(&mut writer, &before, written).unwrap();
 
     let now = earlier(48);
-    let (limiter, ..) = start(disk, HELD, now).unwrap();
-    let code = |key, secs| decide(&limiter, key, &[], after(now, secs)).0;
-    assert_eq!(["slots", "tokens", "banned"].map(|key| code(key, 1)), [Code::OverLimit; 3]);
-    assert_eq!((code("banned", 119), code("banned", 120)), (Code::OverLimit, Code::Ok));
-    for (key, ticket) in ["slots", "tokens"].into_iter().zip(&tickets) {
-        decide(&limiter, key, &[("slot", ticket)], after(now, 2));
-        assert_eq!(code(key, 2), Code::Ok, "{key}");
+    let (limiter, ..) = start(disk, LASTING, now).unwrap();
+    for (number, ((_, info), state)) in (1..).zip(limits.iter().zip(states)) {
+        let shard = limiter.store().lock(Store::shard_of(key(number)));
+        let counter = shard.get(shard.find(key(number)).expect("it is there"));
+        assert_eq!(*counter.state(), info.algorithm.set_back(state, written, now), "{info:?}");
     }
 }
