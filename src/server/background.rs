@@ -2,7 +2,7 @@
 
 use super::{
     FirstRules, RuleSettings, ServeError, Settings, clock_follower, listening::Listening, notices,
-    quota_record::QuotaRecord, quotas::QuotaThread, sweeper, token_file::TokenFile,
+    quota_record::DISK_WAIT, quotas::QuotaThread, sweeper, token_file::TokenFile,
 };
 use crate::api::XdsFeed;
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
@@ -130,7 +130,7 @@ impl Background {
         let record = self.quotas.stop();
         drop(self.periodic);
         self.snapshots.map_or(Ok(()), SnapshotTask::finish).map_err(ServeError::LastSnapshot)?;
-        record.into_iter().for_each(QuotaRecord::stopped_in_order);
+        record.into_iter().for_each(|record| record.stopped_in_order(DISK_WAIT));
         Ok(())
     }
 }

@@ -28,6 +28,9 @@ const FILE: &str = "quotas";
 const HEAD: &str = "tidegate quotas 1";
 const TAIL: &str = "end";
 
+/// Time that a stop waits for the disk.
+pub(super) const DISK_WAIT: Duration = Duration::from_secs(2);
+
 /// Time after which a write that failed is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -129,7 +132,7 @@ impl QuotaRecord {
             });
         };
         let thread = BackgroundThread::start("quota-record", Priority::Full, run)?;
-        self.writer = Some(thread.stopped_by(ceilings.clone()));
+        self.writer = Some(thread.stopped_by(ceilings.clone()).awaited_within(DISK_WAIT));
         Ok(move |parts| _ = ceilings.send(parts))
     }
 
@@ -139,11 +142,17 @@ impl QuotaRecord {
         self.writer = None;
     }
 
-    /// Records a stop in order, if the counters, and so the last snapshot, have all that was assigned.
-    pub(super) fn stopped_in_order(self) {
+    /// Records a stop in order, if the counters, and so the last snapshot, have all that was assigned. Waits for the disk at most for a time.
+    pub(super) fn stopped_in_order(self, wait_max: Duration) {
         let mut content = self.last.lock().clone();
         content.record.is_stopped = self.is_in_counters;
-        if let Err(error) = write(&self.path, &content) {
+        let (sender, written) = mpsc::channel();
+        // The receiver is gone if the time has passed.
+        let run = move || _ = sender.send(write(&self.path, &content));
+        let started = BackgroundThread::start("quota-record", Priority::Full, run).map_err(io::Error::from);
+        let timed_out = |_| Err(io::Error::new(io::ErrorKind::TimedOut, "the disk does not respond"));
+        let written = started.and_then(|_| written.recv_timeout(wait_max).unwrap_or_else(timed_out));
+        if let Err(error) = written {
             tracing::warn!(%error, "cannot write the end of the record of quotas; the next start treats this stop as a crash");
         }
     }
@@ -282,7 +291,7 @@ mod tests {
         assert_eq!((kind(&second.former), second.server, second.had_number), ("recorded", NodeId(1), true));
         record.last.lock().record.ceilings.push((RuleId(9), Ceiling::ALL));
         record.stop(later(80));
-        record.stopped_in_order();
+        record.stopped_in_order(DISK_WAIT);
         let (_, third) = begin(&settings(false), 3, later(81));
         assert_eq!((kind(&third.former), &*third.ceilings), ("counters", &[(RuleId(9), Ceiling::ALL)][..]));
         // The third was killed.
@@ -306,11 +315,28 @@ mod tests {
         let lives = [(100, 5), (106, 20), (127, 1), (129, 1)].map(|(began, secs)| {
             let (mut record, begun) = begin(&settings(false), 1, later(began));
             record.stop(later(began + secs));
-            record.stopped_in_order();
+            record.stopped_in_order(DISK_WAIT);
             kind(&begun.former)
         });
         // Each life begins with what the former left: a crash, a stop too early, two ordered stops.
         assert_eq!(lives, ["recorded", "recorded", "counters", "counters"]);
+    }
+
+    #[test]
+    fn a_stop_does_not_wait_for_a_disk_that_does_not_respond() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let settings = QuotaRecordSettings { path: folder.path().join(FILE), is_new: true };
+        let (record, _) = begin(&settings, 1, NOW);
+        // Without a reader, the open of a pipe for writing does not return.
+        let pipe = settings.path.with_extension("new");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
+        record.stopped_in_order(Duration::from_millis(1));
+        fs::remove_file(pipe).expect("removed");
+        assert_eq!(
+            kind(&begin(&settings, 1, NOW.saturating_add(Duration::from_secs(60))).1.former),
+            "recorded"
+        );
     }
 
     /// Services and containers start with an existing directory: once, all of each limit counted as assigned.

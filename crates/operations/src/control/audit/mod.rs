@@ -64,7 +64,8 @@ impl AuditLog {
         let (sender, messages) = mpsc::channel();
         let thread = BackgroundThread::start("audit", Priority::Full, move || writer.run(&messages))?;
         let (denied_waiting, unlogged) = (Arc::default(), AtomicU64::default());
-        Ok(Self { recent, denied_waiting, unlogged, sender, _thread: thread.stopped_by(()) })
+        let thread = thread.stopped_by(()).awaited_within(FLUSH_TIMEOUT);
+        Ok(Self { recent, denied_waiting, unlogged, sender, _thread: thread })
     }
 
     /// Appends a line after all earlier ones. Returns its number once it is durable.
