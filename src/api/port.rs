@@ -14,7 +14,7 @@ use super::{
         explain_unknown_method, is_grpc, malformed_timeout, not_a_call, one_message, timeout,
     },
     health::Health,
-    refusals::{self, refuse},
+    refusals::{self, refuse, undecodable},
     rlqs,
     rls::{PRECISION_HEADER, Precision, WINDOWS_HEADER, fast_path, precision_of, response},
 };
@@ -37,7 +37,7 @@ use tidegate_service::{
     TraceContext,
 };
 use tidegate_shared::store::SharedStore;
-use tonic::{Code, Status, body::Body, codegen::Service as _, service::Routes};
+use tonic::{Status, body::Body, codegen::Service as _, service::Routes};
 
 /// Bytes of most responses.
 const RESPONSE_BYTES: usize = 64;
@@ -227,12 +227,7 @@ fn encode(
 /// The reason and the cause if tonic refused the message. Other statuses have been counted.
 fn refusal_of_message(response: &Response<Body>) -> Option<(Refusal, String)> {
     let status = Status::from_header_map(response.headers())?;
-    let refusal = match status.code() {
-        Code::OutOfRange => Refusal::LongMessage,
-        Code::Internal | Code::Unimplemented => Refusal::UndecodableMessage,
-        _ => return None,
-    };
-    Some((refusal, status.message().to_owned()))
+    Some((undecodable(status.code())?, status.message().to_owned()))
 }
 
 /// The class of responses with this code.

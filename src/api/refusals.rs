@@ -3,12 +3,22 @@
 use std::{fmt::Display, time::Duration};
 use tidegate_counts::Label as _;
 use tidegate_service::{HttpRefusal, RateLimitService, Refusal};
+use tonic::Code;
 
 /// Counts a refused request of this peer, and logs the cause of one a second and reason.
 pub(super) fn refuse(service: &RateLimitService, refusal: Refusal, peer: &str, cause: &dyn Display) {
     service.meters().count_refusal(refusal);
     if let Some(count) = service.meters().refusals_logged.event(refusal, now(service)) {
         log(refusal.name(), peer, count, cause);
+    }
+}
+
+/// The reason that a status of tonic stands for, if it refused a message.
+pub(super) fn undecodable(code: Code) -> Option<Refusal> {
+    match code {
+        Code::OutOfRange => Some(Refusal::LongMessage),
+        Code::Internal | Code::Unimplemented => Some(Refusal::UndecodableMessage),
+        _ => None,
     }
 }
 

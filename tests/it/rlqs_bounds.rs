@@ -82,6 +82,7 @@ async fn streams_without_a_first_message_end() {
     let server = serve(RULES, &["--body-timeout", "500ms"]);
     let mut silent = Client::open(&server).await;
     assert_eq!(silent.end().await, Code::DeadlineExceeded);
+    server.logged(r#""reason":"quota_first_message""#);
 }
 
 /// Streams that each report a thousand new buckets and end: half a minute of them used to kill a server in a cgroup of 512 MiB.

@@ -1,5 +1,6 @@
 //! Reasons for refusals of requests without a decision, and for refusals by the HTTP port before a route is reached.
 
+use crate::NotReady;
 use tidegate_core::limit::RequestError;
 use tidegate_counts::labels;
 
@@ -40,6 +41,18 @@ labels! {
         NoRules = "no_rules",
         /// The HTTP port refused it before its route: see [`HttpRefusal`].
         HttpPort = "http_port",
+        /// RLQS, FAILED_PRECONDITION: the domain has no quotas.
+        QuotaDomain = "quota_domain",
+        /// RLQS, INVALID_ARGUMENT: a message of reports is malformed.
+        QuotaReports = "quota_reports",
+        /// RLQS, RESOURCE_EXHAUSTED: the peer reports too much in too short a time.
+        QuotaPace = "quota_pace",
+        /// RLQS, RESOURCE_EXHAUSTED: a message of reports takes too much memory.
+        QuotaMemory = "quota_memory",
+        /// RLQS, DEADLINE_EXCEEDED: the first message did not arrive in time.
+        QuotaFirstMessage = "quota_first_message",
+        /// RLQS, CANCELLED: assignments were not sent in time.
+        QuotaStuck = "quota_stuck",
     }
 }
 
@@ -85,6 +98,15 @@ impl From<&RequestError> for Refusal {
             RequestError::ManyEntries { .. } => Self::ManyEntries,
             RequestError::EmptyKey { .. } => Self::EmptyKey,
             RequestError::UnknownUnit { .. } => Self::UnknownUnit,
+        }
+    }
+}
+
+impl From<&NotReady> for Refusal {
+    fn from(error: &NotReady) -> Self {
+        match error {
+            NotReady::Restoring | NotReady::Store(_) => Self::NotReady,
+            NotReady::NoRules => Self::NoRules,
         }
     }
 }

@@ -13,6 +13,7 @@ use super::{
     pb::quota::{
         RateLimitQuotaResponse, RateLimitQuotaUsageReports, rate_limit_quota_service_server as server,
     },
+    refusals::{refuse, undecodable},
 };
 use pace::{Pace, Paces};
 use prost::Message as _;
@@ -21,9 +22,9 @@ use responses::{Message, Messages};
 pub(in crate::api) use screen::screen;
 use std::{future::ready, pin::pin, sync::Arc, time::Duration};
 use tidegate_http2::BodyShare;
-use tidegate_service::{QuotaPeer, QuotaStream, RateLimitService, Receipt, StreamEnd};
+use tidegate_service::{QuotaPeer, QuotaStream, RateLimitService, Receipt, Refusal, StreamEnd};
 use tokio::sync::mpsc;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 /// Bytes of one message of reports, unless all messages are bounded by less: Envoy reports all of its buckets in one.
 pub(in crate::api) const REPORT_BYTES_MAX: usize = 4 << 20;
@@ -64,9 +65,12 @@ impl QuotaService {
         &self,
         request: Request<Streaming<RateLimitQuotaUsageReports>>,
     ) -> Result<Response<Messages>, Status> {
-        self.service.ready().map_err(|not_ready| Status::unavailable(not_ready.to_string()))?;
-        let (responses, messages) = mpsc::channel(1);
         let Client { peer: address, names } = request.extensions().get().cloned().unwrap_or_default();
+        self.service.ready().map_err(|not_ready| {
+            refuse(&self.service, (&not_ready).into(), &address, &not_ready);
+            Status::unavailable(not_ready.to_string())
+        })?;
+        let (responses, messages) = mpsc::channel(1);
         let peer = QuotaPeer { address, names };
         let share = request.extensions().get::<BodyShare>().cloned().unwrap_or_else(BodyShare::unlimited);
         let stream = Stream {
@@ -84,6 +88,41 @@ impl QuotaService {
         // The port finds them there.
         response.extensions_mut().insert(receipts);
         Ok(response)
+    }
+}
+
+/// The end of a stream by the server.
+struct End {
+    status: Status,
+    /// The reason, unless it is no fault. Envoy then has no limits, or those of its last assignments until they end.
+    refusal: Option<Refusal>,
+}
+
+impl End {
+    fn refused(refusal: Refusal, status: Status) -> Self {
+        Self { status, refusal: Some(refusal) }
+    }
+
+    /// After a message that could not be read.
+    fn of_message(status: Status) -> Self {
+        let refusal = match status.code() {
+            Code::ResourceExhausted => Some(Refusal::QuotaMemory),
+            code => undecodable(code),
+        };
+        Self { status, refusal }
+    }
+}
+
+impl From<StreamEnd> for End {
+    fn from(end: StreamEnd) -> Self {
+        let message = end.to_string();
+        match end {
+            StreamEnd::NoQuotas { .. } => {
+                Self::refused(Refusal::QuotaDomain, Status::failed_precondition(message))
+            }
+            StreamEnd::Stuck => Self::refused(Refusal::QuotaStuck, Status::cancelled(message)),
+            StreamEnd::Drain => Self { status: Status::unavailable(message), refusal: None },
+        }
     }
 }
 
@@ -118,56 +157,66 @@ impl Stream {
                 message = message_after(wait, &mut reports) => match message {
                     Ok(Some(message)) => self.take_in(message).await.map(|()| None),
                     Ok(None) => return,
-                    Err(status) => Err(status),
+                    Err(status) => Err(End::of_message(status)),
                 },
                 response = self.assignments() => response.map(Some),
-                () = &mut is_late, if self.open.is_none() => Err(Status::deadline_exceeded(format!(
-                    "no reports within {:?}; the first message of a stream names its domain",
-                    self.first_message_within
-                ))),
+                () = &mut is_late, if self.open.is_none() => Err(self.is_late()),
             };
             let is_end = next.is_err();
-            let Some(next) = next.transpose() else { continue };
+            let Some(next) = next.map_err(|end| self.ended(end)).transpose() else { continue };
             if responses.send(next).await.is_err() || is_end {
                 return;
             }
         }
     }
 
-    async fn take_in(&mut self, message: RateLimitQuotaUsageReports) -> Result<(), Status> {
-        let reports = wire::reports(&message, self.service.request_limits())?;
+    /// Counts and logs the end; returns its status.
+    fn ended(&self, End { status, refusal }: End) -> Status {
+        if let Some(refusal) = refusal {
+            refuse(&self.service, refusal, &self.peer.address, &status.message());
+        }
+        status
+    }
+
+    fn is_late(&self) -> End {
+        let message = format!(
+            "no reports within {:?}; the first message of a stream names its domain",
+            self.first_message_within
+        );
+        End::refused(Refusal::QuotaFirstMessage, Status::deadline_exceeded(message))
+    }
+
+    async fn take_in(&mut self, message: RateLimitQuotaUsageReports) -> Result<(), End> {
+        let malformed = |status| End::refused(Refusal::QuotaReports, status);
+        let reports = wire::reports(&message, self.service.request_limits()).map_err(malformed)?;
         let beyond = message.bucket_quota_usages.len() - reports.len();
         let stream = match &mut self.open {
             Some(stream) => stream,
             None if message.domain.is_empty() => {
-                return Err(Status::invalid_argument(
+                return Err(malformed(Status::invalid_argument(
                     "domain is empty; name it in the first message of a stream",
-                ));
+                )));
             }
             None => self.open.insert(self.service.quotas().open(&message.domain, self.peer.clone())),
         };
-        self.pace.note_message(reports.len(), self.service.clock().now())?;
+        let noted = self.pace.note_message(reports.len(), self.service.clock().now());
+        noted.map_err(|status| End::refused(Refusal::QuotaPace, status))?;
         let bytes = message.encoded_len() + reports.len() * REPORT_BYTES;
         drop(message);
-        let _held =
-            self.share.hold(bytes).map_err(|no_room| Status::resource_exhausted(no_room.to_string()))?;
+        let _held = self.share.hold(bytes).map_err(|no_room| {
+            End::refused(Refusal::QuotaMemory, Status::resource_exhausted(no_room.to_string()))
+        })?;
         let added = stream.report(reports, beyond as u64).await;
         self.pace.note_new(added, self.service.clock().now());
         Ok(())
     }
 
     /// The next assignments, once it is open.
-    async fn assignments(&self) -> Result<(RateLimitQuotaResponse, Receipt), Status> {
+    async fn assignments(&self) -> Result<(RateLimitQuotaResponse, Receipt), End> {
         let Some(stream) = &self.open else { return std::future::pending().await };
-        match stream.outbox.next(|| self.service.clock().now()).await {
-            Ok((assignments, until)) => {
-                self.service.show_assignments(stream, &self.peer, &assignments);
-                Ok((wire::response(&assignments), stream.receipt(until)))
-            }
-            Err(end @ StreamEnd::NoQuotas { .. }) => Err(Status::failed_precondition(end.to_string())),
-            Err(end @ StreamEnd::Stuck) => Err(Status::cancelled(end.to_string())),
-            Err(end @ StreamEnd::Drain) => Err(Status::unavailable(end.to_string())),
-        }
+        let (assignments, until) = stream.outbox.next(|| self.service.clock().now()).await?;
+        self.service.show_assignments(stream, &self.peer, &assignments);
+        Ok((wire::response(&assignments), stream.receipt(until)))
     }
 }
 

@@ -77,8 +77,7 @@ impl From<&CallError> for Refusal {
             CallError::Precision => Self::UnknownPrecision,
             CallError::Timeout(_) => Self::MalformedTimeout,
             CallError::Request(error) => error.into(),
-            CallError::NotReady(NotReady::Restoring | NotReady::Store(_)) => Self::NotReady,
-            CallError::NotReady(NotReady::NoRules) => Self::NoRules,
+            CallError::NotReady(error) => error.into(),
         }
     }
 }

@@ -305,9 +305,10 @@ async fn a_peer_takes_no_more_than_its_part_whatever_it_reports() {
     assert!((39.0..=40.0).contains(&rate), "{rate}");
 }
 
+/// Envoy admits everything without a stream. Its operator saw neither a line in the log nor a figure.
 #[tokio::test]
-async fn streams_that_cannot_be_served_end_with_the_reason() {
-    let server = serve(&RULES.replace("rlqs: { clients: 2, unrecorded: 100% }", ""), &[]);
+async fn streams_that_cannot_be_served_end_with_the_reason_which_is_counted_and_logged() {
+    let (server, port) = start(&RULES.replace("rlqs: { clients: 2, unrecorded: 100% }", ""), &[]);
     for (domain, pairs, code) in [
         ("shop", &[("plan", "gold")][..], Code::FailedPrecondition),
         ("unknown", &[("plan", "gold")], Code::FailedPrecondition),
@@ -318,6 +319,17 @@ async fn streams_that_cannot_be_served_end_with_the_reason() {
         let mut client = Client::open(&server).await;
         client.report(domain, &[pairs], 1).await;
         assert_eq!(client.end().await, code, "{domain} {pairs:?}");
+    }
+    let name = |reason: &str| format!("tidegate_requests_refused_total{{reason=\"{reason}\"}}");
+    let counted =
+        |found: &BTreeMap<String, f64>| (found[&name("quota_domain")], found[&name("quota_reports")]);
+    let found = metrics_when(port, |found| counted(found) == (2.0, 3.0)).await;
+    assert_eq!(counted(&found), (2.0, 3.0));
+    for (reason, cause) in
+        [("quota_domain", "has no quotas; write `rlqs: {}`"), ("quota_reports", "domain is empty")]
+    {
+        let lines = server.logged(&format!(r#""reason":"{reason}""#));
+        assert!(lines[0].contains(cause) && lines[0].contains(r#""peer":"127.0.0.1""#), "{lines:?}");
     }
 }
 
@@ -336,6 +348,8 @@ async fn a_changed_rule_reaches_the_clients_at_once() {
     let actions = client.next().await.expect("the bucket is abandoned");
     assert!(matches!(&*actions, [(_, BucketAction::AbandonAction(_))]), "{actions:?}");
     assert_eq!(client.end().await, Code::FailedPrecondition);
+    assert_eq!(server.logged(r#""quotas_removed":"shop""#).len(), 1);
+    server.logged(r#""reason":"quota_domain""#);
 }
 
 #[tokio::test]

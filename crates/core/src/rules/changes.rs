@@ -5,7 +5,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The limits that two rule sets do not have in common, as `domain: name`, sorted.
+/// The limits that two rule sets do not have in common, as `domain: name`, and the domains that only one of them serves over RLQS; sorted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RuleChanges {
     /// Limits of the later rules alone.
@@ -14,6 +14,10 @@ pub struct RuleChanges {
     pub removed: Vec<String>,
     /// Limits that count or apply differently; their counters are carried over.
     pub changed: Vec<String>,
+    /// Domains that have `rlqs` in the later rules alone.
+    pub quotas_added: Vec<String>,
+    /// Domains that have `rlqs` in the former rules alone. The streams of their clients end, and Envoy admits all requests.
+    pub quotas_removed: Vec<String>,
 }
 
 impl RuleChanges {
@@ -39,16 +43,24 @@ impl RuleChanges {
         let stated: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
         let differ = stated.into_iter().filter(|name| before.get(*name) != after.get(*name));
         changes.changed.extend(differ.cloned());
+        let (before, after) = (with_quotas(former), with_quotas(later));
+        changes.quotas_added = after.difference(&before).map(|name| (*name).to_owned()).collect();
+        changes.quotas_removed = before.difference(&after).map(|name| (*name).to_owned()).collect();
         for names in [&mut changes.added, &mut changes.removed, &mut changes.changed] {
             names.sort_unstable();
         }
         changes
     }
 
-    /// Whether no limit differs.
+    /// Whether nothing differs.
     pub fn is_empty(&self) -> bool {
-        self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
+        *self == Self::default()
     }
+}
+
+/// The domains that are served over RLQS.
+fn with_quotas(rules: &RuleSet) -> BTreeSet<&str> {
+    rules.domains().filter(|domain| domain.quotas().is_some()).map(|domain| domain.name()).collect()
 }
 
 /// How limits in requests count, by the place that states it.
@@ -108,7 +120,7 @@ mod tests {
         };
         let former = RuleSet::parse(&sources(former), &LoadOptions::default()).unwrap();
         let later = former.successor(&sources(later), &LoadOptions::default()).unwrap();
-        let RuleChanges { added, removed, changed } = RuleChanges::between(&former, &later);
+        let RuleChanges { added, removed, changed, .. } = RuleChanges::between(&former, &later);
         [added, removed, changed].map(|names| names.join(", "))
     }
 
@@ -139,5 +151,23 @@ mod tests {
         assert_eq!(changes("{key: a}", &own("charge: always")), ["", "", "d: a: request_limits"]);
         assert_eq!(changes(&own("charge: always"), &own("precision: 9")), ["", "", "d: a: request_limits"]);
         assert_eq!(changes(&own("precision: 9"), &own("precision: 9")), ["", "", ""]);
+    }
+    /// No limit changes with `rlqs`, but Envoys without it admit everything.
+    #[test]
+    fn domains_that_gain_or_lose_rlqs_are_listed() {
+        let sources = |with: [&str; 3]| {
+            let domain = |(name, rlqs)| {
+                Source::file("rules.yaml", format!("{{domain: {name}, {rlqs} descriptors: []}}"))
+            };
+            ["a", "b", "c"].into_iter().zip(with).map(domain).collect::<Vec<_>>()
+        };
+        let rlqs = "rlqs: {},";
+        let former = RuleSet::parse(&sources([rlqs, "", rlqs]), &LoadOptions::default()).unwrap();
+        let later = former.successor(&sources(["", rlqs, rlqs]), &LoadOptions::default()).unwrap();
+        let changes = RuleChanges::between(&former, &later);
+        assert_eq!(
+            (changes.quotas_added, changes.quotas_removed),
+            (vec!["b".to_owned()], vec!["a".to_owned()])
+        );
     }
 }

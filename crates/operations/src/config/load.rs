@@ -32,8 +32,10 @@ pub fn load(
         Ok(Some(replacement)) => {
             let took = clock.now().since(started);
             let Replacement { generation, rules, limits, changes } = replacement;
-            let RuleChanges { added, removed, changed } = changes;
+            let RuleChanges { added, removed, changed, quotas_added, quotas_removed } = changes;
             let [added, removed, changed] = [added, removed, changed].map(|names| listed(names));
+            let [quotas_added, quotas_removed] =
+                [quotas_added, quotas_removed].map(|domains| (!domains.is_empty()).then(|| listed(domains)));
             tracing::info!(
                 generation,
                 rules,
