@@ -11,7 +11,7 @@ use std::{fmt::Write as _, num::NonZeroU64, sync::Arc, time::Duration};
 use tidegate_core::{
     limit::{Descriptor, HeldSlot, Hits, Request, ReservedHits, ServiceLimit},
     limiter::{Limiter, ResetError},
-    rules::{Applied, AppliedLimit, NamedRules, OverlayMatch, RuleSet},
+    rules::{Applied, AppliedLimit, DomainRules, NamedRules, OverlayMatch, RuleSet},
 };
 use tidegate_service::{CallOrigin, NotReady};
 use tidegate_shared::store::Failure;
@@ -39,7 +39,7 @@ impl Admitted {
             let applied_by = domain.and_then(|domain| domain.overlay_match(entries));
             pb::ExplainedDescriptor {
                 steps: applied.matching.iter().flat_map(|matching| &matching.steps).map(step).collect(),
-                outcome: outcome(owned.rules(), applied),
+                outcome: outcome(owned.rules(), domain, applied),
                 rule: rule.map_or_else(String::new, |rule| rule.info.path.to_string()),
                 declared_at: rule.map_or_else(String::new, |rule| rule.declared_at()),
                 unlimited: rule.is_some_and(|rule| rule.unlimited),
@@ -235,12 +235,20 @@ fn applied<'r>(rules: &'r RuleSet, request: &Request<'_>) -> Result<Vec<Applied<
 }
 
 /// The rule or why there is none, and the limits whose condition does not hold.
-fn outcome(rules: &RuleSet, applied: &Applied<'_>) -> String {
+fn outcome(rules: &RuleSet, domain: Option<&DomainRules>, applied: &Applied<'_>) -> String {
     let mut text =
         applied.matching.as_ref().map_or_else(String::new, |matching| matching.outcome.to_string());
     for AppliedLimit { limit, .. } in applied.limits.iter().filter(|limit| limit.is_unmet) {
         let name = &rules.limit_name(limit).limit;
         let _ = write!(text, "; the limit {name} does not apply: its `when` does not hold");
+    }
+    // Those of rule files are errors there. Envoy decides by its assignments, and not as this request is decided.
+    let refusal = domain.zip(applied.rule()).and_then(|(domain, rule)| domain.refusal_by_quotas(rule));
+    if let Some(reason) = refusal {
+        let _ = write!(
+            text,
+            "; over RLQS, Envoy denies all of these requests, or gets little of the limit: the rule {reason}"
+        );
     }
     text
 }

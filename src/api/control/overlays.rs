@@ -51,7 +51,7 @@ impl Admitted {
         }
         let entries = of.entries.into_iter().map(|entry| (entry.key, entry.value)).collect();
         let declared = OverrideRule { id: id.clone(), domain: of.domain, entries, action };
-        self.check_shareable(&declared)?;
+        self.check_enforceable(&declared)?;
         let warnings = self.warnings_of_override(&declared);
         let expires = self.expires("override.expires", of.expires, message.expires_in)?;
         let stored = self.stored(declared, expires, ("override.reason", of.reason))?;
@@ -229,13 +229,16 @@ impl Admitted {
         }
     }
 
-    /// Refuses a limit that a shared store cannot count.
-    fn check_shareable(&self, declared: &OverrideRule) -> Result<()> {
+    /// Refuses a limit that a shared store cannot count, or clients of RLQS cannot enforce.
+    fn check_enforceable(&self, declared: &OverrideRule) -> Result<()> {
         let (limiter, config) = (self.control.limiter(), self.control.config());
         let (limiter, config) = limiter.zip(config).ok_or_else(Error::starting)?;
-        let rules = limiter.rules();
-        let domain = rules.domain(&declared.domain);
-        match domain.and_then(|domain| domain.not_shareable(declared, config.options.semantics)) {
+        let (rules, semantics) = (limiter.rules(), config.options.semantics);
+        let Some(domain) = rules.domain(&declared.domain) else { return Ok(()) };
+        if let Some(reason) = domain.not_divisible(declared, semantics) {
+            return Err(Error::invalid("override", reason));
+        }
+        match domain.not_shareable(declared, semantics) {
             Some((0, reason)) => Err(Error::invalid("override.limit", reason.to_string())),
             Some((index, reason)) => {
                 Err(Error::invalid(format!("override.further_limits[{}]", index - 1), reason.to_string()))

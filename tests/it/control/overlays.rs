@@ -1,7 +1,7 @@
 //! Overrides and blocks that operators set.
 
 use super::{Controlled, RULES, descriptors};
-use crate::support::eventually;
+use crate::support::{eventually, rules_file};
 use serde_json::{Value, json};
 use std::{os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
@@ -95,7 +95,11 @@ async fn a_value_that_is_a_network_blocks_the_network() {
 
 #[tokio::test]
 async fn overrides_and_blocks_that_are_wrong_are_refused_by_field() {
-    let shop = Controlled::start(RULES, &[]);
+    let divided = rules_file(
+        "domain: divided\nrlqs: {}\ndescriptors:\n- key: user\n  \
+         rate_limit: { unit: second, requests_per_unit: 200, algorithm: token_bucket }\n",
+    );
+    let shop = Controlled::start(RULES, &["--rules", divided.path().to_str().expect("UTF-8")]);
     let entries = json!([{ "key": "user", "value": "a" }]);
     let of = |more: Value| {
         let mut of = json!({ "domain": "shop", "entries": entries });
@@ -110,6 +114,12 @@ async fn overrides_and_blocks_that_are_wrong_are_refused_by_field() {
             "SetOverride",
             of(json!({ "limit": { "requests": 1, "unit": "fortnight" } })),
             "override.limit.unit",
+        ),
+        // Envoys would deny everything.
+        (
+            "SetOverride",
+            of(json!({ "domain": "divided", "limit": { "requests": 1, "unit": "hour" } })),
+            "override",
         ),
         ("SetOverride", of(json!({ "denied": true, "entries": [] })), "override.entries"),
         ("SetOverride", of(json!({ "denied": true, "id": "a b" })), "override.id"),
@@ -126,6 +136,17 @@ async fn overrides_and_blocks_that_are_wrong_are_refused_by_field() {
     }
     let (status, _) = shop.call(&shop.operate, "DeleteBlock", &json!({ "id": "none" })).await;
     assert_eq!(status, 404);
+    // Envoys can enforce this one, until the rules change.
+    let limit = json!({ "requests": 150, "unit": "second" });
+    shop.operate("SetOverride", of(json!({ "domain": "divided", "id": "o", "limit": limit }))).await;
+    let many = "domain: divided\nrlqs: { clients: 50 }\ndescriptors:\n- key: user\n  \
+                rate_limit: { unit: second, requests_per_unit: 20000, algorithm: token_bucket }\n";
+    std::fs::write(divided.path(), many).expect("rules are written");
+    shop.server.logged("the rule (override o) of the domain divided is divided by `rlqs`, and clients");
+    let body = json!({ "domain": "divided", "descriptors": descriptors(&[("user", "a")]) });
+    let (_, explained) = shop.call(&shop.read, "Explain", &body).await;
+    let outcome = explained["descriptors"][0]["outcome"].as_str().unwrap_or_default();
+    assert!(outcome.contains("; over RLQS, Envoy denies all of these requests"), "{explained}");
 }
 
 /// A server used to start without the file's blocks, and overwrote the file with the next block.

@@ -43,6 +43,8 @@ pub fn load(
                 added,
                 removed,
                 changed,
+                quotas_added,
+                quotas_removed,
                 ?took,
                 feed = feed.name(),
                 "rules reloaded"
@@ -80,8 +82,10 @@ pub fn log_warnings(rules: &RuleSet) {
     if warnings.len() > ERRORS_LOGGED_MAX {
         tracing::warn!("{} more warnings; `tidegate check` prints all", warnings.len() - ERRORS_LOGGED_MAX);
     }
-    for overridden in rules.overrides_not_shareable().iter().take(ERRORS_LOGGED_MAX) {
-        tracing::warn!("{overridden}");
+    for overrides in [rules.overrides_not_shareable(), rules.overrides_not_divisible()] {
+        for overridden in overrides.iter().take(ERRORS_LOGGED_MAX) {
+            tracing::warn!("{overridden}");
+        }
     }
 }
 

@@ -48,7 +48,7 @@ impl Context<'_> {
     }
 
     /// The rule with this path for the action, instead of the rule `behind` if there is one.
-    pub(super) fn rule(
+    pub(in crate::rules) fn rule(
         &self,
         path: Arc<str>,
         id: &str,

@@ -4,6 +4,7 @@
 mod limits;
 mod matching;
 mod oracle;
+mod overrides_over_rlqs;
 mod selection;
 mod shared_store;
 mod warnings;

@@ -165,7 +165,11 @@ impl DomainRules {
     }
 
     /// As [`DomainRules::find`] without overrides and blocks; adds the shared values to `shared`. The result fits a register.
-    fn follow<'r>(&'r self, entries: &[Entry<'_>], shared: &mut SharedValues<'r>) -> Option<&'r Rule> {
+    pub(in crate::rules) fn follow<'r>(
+        &'r self,
+        entries: &[Entry<'_>],
+        shared: &mut SharedValues<'r>,
+    ) -> Option<&'r Rule> {
         let (mut level, mut rule) = (&self.root, None);
         for (index, entry) in entries.iter().enumerate() {
             let share = |form, text| shared.push(SharedValue { entry: index as u32, form, text });
