@@ -36,7 +36,7 @@ impl OnReset {
     }
 
     /// Runs the hook now, unless it was run before.
-    pub(super) fn run(&self) {
+    pub fn run(&self) {
         let hook = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(hook) = hook {
             hook();

@@ -58,7 +58,14 @@ pub(super) async fn should_rate_limit(
     };
     service.meters().count_json_call();
     match call(service, headers, peer, Purpose::Limit, wait_max, &request).await {
-        Ok(response) => encode(&response),
+        Ok(response) => {
+            let mut encoded = encode(&response);
+            // The connection finds it there.
+            if let Some(on_reset) = response.on_reset {
+                encoded.extensions_mut().insert(on_reset);
+            }
+            encoded
+        }
         Err(error @ CallError::NotReady(_)) => refusal(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
         Err(error) => refusal(StatusCode::BAD_REQUEST, &error.to_string()),
     }

@@ -3,6 +3,7 @@
 //! Each phase has one deadline from its start: a client that sends or reads a byte now and then does not extend it. The time of
 //! a body and of a handler is bounded where they run, so the phases [`Phase::Body`] and [`Phase::Handling`] have none.
 
+use parking_lot::Mutex;
 use std::{
     io,
     pin::Pin,
@@ -13,6 +14,7 @@ use std::{
     task::{Context, Poll},
     time::Duration,
 };
+use tidegate_http2::OnReset;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Sleep, sleep},
@@ -47,6 +49,23 @@ pub(crate) struct Progress {
     /// Recency of the last request, or of the opening, among all connections of the port.
     recency: AtomicU64,
     sent_tls: AtomicBool,
+    /// Hooks of responses that are not written yet: several, if the client sends requests before it has the responses.
+    unwritten: Mutex<Vec<UnlessWritten>>,
+}
+
+/// The hook of a response, which runs when this is dropped before the response is written: its client does not have it.
+pub(super) struct UnlessWritten(Option<OnReset>);
+
+impl UnlessWritten {
+    pub(super) fn new(hook: OnReset) -> Self {
+        Self(Some(hook))
+    }
+}
+
+impl Drop for UnlessWritten {
+    fn drop(&mut self) {
+        self.0.iter().for_each(OnReset::run);
+    }
 }
 
 impl Default for Progress {
@@ -55,6 +74,7 @@ impl Default for Progress {
             state: AtomicU64::new(Phase::Head as u64),
             recency: AtomicU64::new(0),
             sent_tls: AtomicBool::new(false),
+            unwritten: Mutex::default(),
         }
     }
 }
@@ -82,6 +102,23 @@ impl Progress {
 
     pub(crate) fn set_recency(&self, recency: u64) {
         self.recency.store(recency, Relaxed);
+    }
+
+    /// Adds the hook of a response that is about to be written.
+    pub(super) fn add_unwritten(&self, hook: UnlessWritten) {
+        self.unwritten.lock().push(hook);
+    }
+
+    /// Drops the hooks of responses that are now written.
+    fn note_written(&self) {
+        for mut hook in self.unwritten.lock().drain(..) {
+            hook.0.take();
+        }
+    }
+
+    /// Runs the hooks of responses that a connection did not write before its end.
+    pub(super) fn end(&self) {
+        drop(std::mem::take(&mut *self.unwritten.lock()));
     }
 
     pub(super) fn enter(&self, phase: Phase) {
@@ -210,6 +247,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
         match Pin::new(&mut self.stream).poll_flush(context) {
             Poll::Pending => self.poll_deadline(context),
             ready => {
+                if matches!(ready, Poll::Ready(Ok(()))) {
+                    self.progress.note_written();
+                }
                 if self.progress.phase() == Phase::Writing {
                     self.progress.enter(Phase::Idle);
                 }
