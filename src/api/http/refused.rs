@@ -4,7 +4,12 @@
 use super::{limitador, paths, state::HttpState};
 use crate::api::refusals::refuse_at_http_port;
 use axum::{http::StatusCode, response::Response};
+use std::sync::Arc;
 use tidegate_service::HttpRefusal;
+
+/// The text of a refusal, with the remedy; in the extensions of its response.
+#[derive(Clone)]
+pub(super) struct RefusalText(pub(super) Arc<str>);
 
 /// Marks a response as a refusal for a reason that its status does not show.
 pub(super) fn refused(refusal: HttpRefusal, mut response: Response) -> Response {
@@ -24,8 +29,14 @@ pub(super) fn note(state: &HttpState, expects_decision: bool, peer: &str, respon
     state.refusals().count(refusal);
     // Clients of the API use the right method; a browser that opens the path does not.
     if expects_decision && refusal != HttpRefusal::Method {
-        refuse_at_http_port(&state.service, refusal, peer, &response.status());
+        refuse_at_http_port(&state.service, refusal, peer, &cause(response));
     }
+}
+
+/// The text of a refusal, which its caller rarely shows to anyone; or the status, if it has none.
+fn cause(response: &Response) -> String {
+    let text = response.extensions().get::<RefusalText>();
+    text.map_or_else(|| response.status().to_string(), |text| text.0.trim_end().to_owned())
 }
 
 /// Reason of a refusal with this status. For other statuses the service counts the reason, or nothing was refused.
@@ -37,5 +48,20 @@ fn of_status(status: StatusCode) -> Option<HttpRefusal> {
         StatusCode::PAYLOAD_TOO_LARGE => Some(HttpRefusal::BodyBytes),
         StatusCode::REQUEST_TIMEOUT => Some(HttpRefusal::BodyTimeout),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::whole_body::closing, *};
+
+    /// The line had the status alone, such as `421 Misdirected Request`.
+    #[test]
+    fn the_cause_in_the_log_is_the_text_of_the_refusal_with_its_remedy() {
+        let response = closing(StatusCode::MISDIRECTED_REQUEST, "add it with --http-allowed-hosts\n");
+        let refused = refused(HttpRefusal::Origin, response);
+        assert_eq!(cause(&refused), "add it with --http-allowed-hosts");
+        let without = Response::builder().status(StatusCode::NOT_FOUND).body(axum::body::Body::empty());
+        assert_eq!(cause(&without.unwrap()), "404 Not Found");
     }
 }

@@ -1,11 +1,12 @@
 //! Receives the whole body of a request before its handler runs, within the bounds on bytes and time.
 
 use super::{
-    refused::refused,
+    refused::{RefusalText, refused},
     state::{HttpState, RequestProgress},
     timed_stream::Phase,
 };
 use axum::{
+    Extension,
     body::Body,
     extract::{Request, State},
     http::{
@@ -85,5 +86,7 @@ async fn whole(body: Body, bytes_max: usize, share: &BodyShare) -> Result<Bytes,
 /// A refusal after which the connection ends, since the rest of the body is not read.
 pub(super) fn closing(status: StatusCode, reason: impl Into<String>) -> Response {
     let headers = HeaderMap::from_iter([(CONNECTION, HeaderValue::from_static("close"))]);
-    (status, headers, reason.into()).into_response()
+    let reason = reason.into();
+    let text = RefusalText(reason.as_str().into());
+    (status, headers, Extension(text), reason).into_response()
 }
