@@ -1,6 +1,6 @@
 """Compares a running server with docs/openapi.yaml: python3 openapi.py SPEC PORT TOKEN PHASE.
 
-The phases are `serving`, with and without the token, and `draining`. Prints a line for each response that was validated, and
+The phases are `serving`, with and without the token, `failing`, with rules that have errors, and `draining`. Prints a line for each response that was validated, and
 fails if a response is not described, does not match its schema, or if a described response never occurred in any phase, except
 the responses in NOT_REACHED.
 """
@@ -34,6 +34,7 @@ SERVING = [
     ("post", "/json", {}, hit("api_key", hitsAddend="0"), "429"),
     ("post", "/json", {}, hit("week"), "200"),
     ("post", "/json", {}, hit("none", limit={"requestsPerUnit": 3, "unit": "HOUR"}), "200"),
+    ("post", "/json", {"tidegate-precision": "exact"}, hit("in_flight"), "200"),
     ("post", "/json", {}, hit("reply"), "429"),
     ("post", "/json", {}, hit("marked"), "200"),
     ("post", "/json", {}, "{", "400"),
@@ -146,6 +147,9 @@ def main():
     if phase == "draining":
         for method, path, status in sorted(DRAINING):
             exchange(spec, port, method, path, {}, None, status)
+        return
+    if phase == "failing":
+        exchange(spec, port, "get", "/rules/status", {"authorization": f"Bearer {token}"}, None, "200")
         return
     reached = set(DRAINING)
     for method, path, headers, body, status in SERVING:

@@ -61,6 +61,9 @@ async fn every_response_matches_its_description() {
     let tokens = ["--http-token-file", file.to_str().expect("UTF-8")];
     let server = Server::with_rules(rules.path(), &[&bounds[..], &options, &console, &tokens].concat());
     assert!(validate(server.admin_port(), token.trim(), "serving") > 20);
+    std::fs::write(rules.path(), "domain: demo\nunit: day\n").expect("rules are written");
+    server.logged("rules not reloaded");
+    assert_eq!(validate(server.admin_port(), token.trim(), "failing"), 1);
     server.signal(rustix::process::Signal::TERM);
     server.logged("draining");
     assert_eq!(validate(server.admin_port(), "", "draining"), 2);
