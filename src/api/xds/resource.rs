@@ -11,6 +11,7 @@ use crate::api::{
 use prost::Message as _;
 use prost_types::Any;
 use serde_json::{Map, Value, json};
+use std::fmt::Write as _;
 use tidegate_core::rules::{Source, SourceId};
 
 /// Type of the resources.
@@ -58,10 +59,30 @@ pub(super) fn source(resource: &Any) -> Result<Source, String> {
         push(&descriptor(&declared), &mut text);
     }
     text.push_str("\n  ]\n}\n");
+    if text.contains(is_escaped) {
+        text = escaped(&text);
+    }
     text.shrink_to_fit();
     // The name is optional; the domain identifies a resource too.
     let name = if name.is_empty() { domain } else { name };
     Ok(Source::new(SourceId::Xds(name.into()), text))
+}
+
+/// Whether a character stands unescaped in JSON, but may not in YAML, as which the text is read.
+fn is_escaped(one: char) -> bool {
+    matches!(one, '\u{7f}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}')
+}
+
+/// A text in JSON with these characters escaped. They occur in its strings alone.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for one in text.chars() {
+        match is_escaped(one) {
+            true => _ = write!(escaped, "\\u{:04x}", u32::from(one)),
+            false => escaped.push(one),
+        }
+    }
+    escaped
 }
 
 /// Appends a descriptor, on lines of its own if it is short: a deep descriptor would consist mostly of indentation.

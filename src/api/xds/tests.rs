@@ -14,7 +14,10 @@ use crate::api::{
 use prost::Message as _;
 use prost_types::Any;
 use std::time::Duration;
-use tidegate_core::rules::{LoadOptions, RuleSet, Source};
+use tidegate_core::{
+    limit::Entry,
+    rules::{LoadOptions, RuleSet, Source},
+};
 
 fn resource(name: &str, descriptors: Vec<RateLimitDescriptor>) -> Any {
     let config = RateLimitConfig { name: name.into(), domain: "d".into(), descriptors };
@@ -80,6 +83,25 @@ fn every_field_of_a_resource_has_its_meaning() {
         ["plan=gold → user: 3 per 1h, sliding_window", "quota: 5 per 7d, sliding_window"]
     );
     assert!(user.origin.to_string().starts_with("xds:r:"), "{}", user.origin);
+}
+
+/// A key with U+007F or U+FFFF refused the whole response, and the rules of all other resources stayed old.
+#[test]
+fn keys_and_values_of_any_characters_are_those_of_the_resource() {
+    // `*` in a key or a value is a wildcard.
+    let all: Vec<char> = ('\0'..=char::MAX).filter(|one| *one != '*').collect();
+    let texts = all.chunks(512).map(|characters| format!("x{}x", characters.iter().collect::<String>()));
+    let texts: Vec<String> = texts.chain(all.iter().take(1 << 8).map(char::to_string)).collect();
+    let declared = texts.iter().map(|text| RateLimitDescriptor {
+        value: text.clone(),
+        ..descriptor(text, policy(1, RateLimitUnit::Day))
+    });
+    let rules = parse(&resource("r", declared.collect())).expect("a good resource");
+    let domain = rules.domain("d").expect("its domain");
+    for text in &texts {
+        let found = domain.find(&[Entry { key: text, value: text }]);
+        assert!(found.is_some_and(|found| found.rule.limits.len() == 1), "{text:?}");
+    }
 }
 
 #[test]
