@@ -210,7 +210,9 @@ async fn metrics_have_the_labels_that_an_expression_makes() {
     let server =
         Limitador::start(&["--metric-labels-default", "{'user.id': descriptors[0].user, 'n': 1}"]).await;
     for user in ["ann", "ann", "bob", "ann"] {
-        server.post("/check_and_report", &info(&json!({ "user": user }), 1)).await;
+        let (_, _, headers) = server.post("/check_and_report", &info(&json!({ "user": user }), 1)).await;
+        // The request names them: `--rate-limit-headers` is of gRPC alone.
+        assert_eq!(headers.len(), 3, "{headers:?}");
     }
     server.post("/check_and_report", &info(&json!({ "other": "x" }), 1)).await;
     let metrics = server.get("/metrics").await.expect("metrics");

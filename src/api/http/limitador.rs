@@ -26,6 +26,7 @@ use tidegate_core::{
     rules::{ConditionalLimit, RuleSet},
 };
 use tidegate_operations::config::LoadResult;
+use tidegate_service::{RateLimitService, ResponseHeaders, ResponseOptions};
 
 /// The value of `response_headers` that adds headers to a response.
 const DRAFT_03: &str = "DraftVersion03";
@@ -40,6 +41,18 @@ struct Info {
     values: BTreeMap<String, String>,
     delta: u64,
     response_headers: Option<String>,
+}
+
+impl Info {
+    fn asks_for_headers(&self) -> bool {
+        self.response_headers.as_deref() == Some(DRAFT_03)
+    }
+}
+
+/// The service whose responses have Limitador's headers.
+fn with_headers(service: &RateLimitService) -> RateLimitService {
+    let headers = ResponseHeaders { limitador: true, ..ResponseHeaders::default() };
+    service.clone().with_response_options(ResponseOptions { headers, ..ResponseOptions::default() })
 }
 
 /// The route of probes, which need no token.
@@ -172,7 +185,7 @@ fn limited(info: &Info, decided: &RateLimitResponse) -> Response {
         Code::Ok | Code::Unknown => StatusCode::OK,
     };
     let mut response = json_response(status, &Value::Null);
-    if info.response_headers.as_deref() == Some(DRAFT_03) {
+    if info.asks_for_headers() {
         for header in &decided.response_headers_to_add {
             let name = header.key.parse::<HeaderName>();
             if let (Ok(name), Ok(value)) = (name, header.value.parse::<HeaderValue>()) {
@@ -213,7 +226,9 @@ async fn decide(
         descriptors: vec![descriptor],
         hits_addend: u32::try_from(info.delta).unwrap_or(u32::MAX),
     };
-    let called = call(&state.service, headers, peer, purpose, state.settings.bounds.timeout, &message).await;
+    // The headers of this response are those that its request names, whatever the server adds to others.
+    let service = if info.asks_for_headers() { &with_headers(&state.service) } else { &state.service };
+    let called = call(service, headers, peer, purpose, state.settings.bounds.timeout, &message).await;
     let response = called.map_err(|error| {
         let status = match error {
             CallError::NotReady(_) => StatusCode::SERVICE_UNAVAILABLE,
