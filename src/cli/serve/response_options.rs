@@ -142,7 +142,13 @@ fn add_variables(
             quota_mode,
         });
     }
-    Ok(())
+    match options.headers.sent_twice() {
+        None => Ok(()),
+        Some(name) => Err(Failure(format!(
+            "responses would have the header {name} twice, from --response-headers and from LIMIT_RESPONSE_HEADERS_ENABLED; remove its \
+             set from --response-headers, or name another header in LIMIT_LIMIT_HEADER, LIMIT_REMAINING_HEADER or LIMIT_RESET_HEADER"
+        ))),
+    }
 }
 
 /// A boolean as the reference server parses it.
@@ -193,5 +199,40 @@ mod tests {
             named(&[on, ("LIMIT_RESET_HEADER", "re set")])
                 .is_err_and(|error| error.contains("LIMIT_RESET_HEADER"))
         );
+    }
+    /// Responses had both, with different numbers.
+    #[test]
+    fn headers_of_the_reference_server_with_names_of_another_set_are_refused() {
+        let plain = |names| ResponseHeaders { plain: vec![names], ..ResponseHeaders::default() };
+        let limitador = ResponseHeaders { limitador: true, ..ResponseHeaders::default() };
+        let retry_after = Some(RetryAfter::Seconds);
+        let retry_after = ResponseHeaders { retry_after, ..ResponseHeaders::default() };
+        let structured = Some(StructuredHeaders::Draft11);
+        let structured = ResponseHeaders { structured, ..ResponseHeaders::default() };
+        for (headers, variable, refused) in [
+            (plain(PlainHeaders::DRAFT_06), None, Some("RateLimit-Limit")),
+            (plain(PlainHeaders::X), None, None),
+            (plain(PlainHeaders::X), Some("X-RATELIMIT-LIMIT"), Some("X-RATELIMIT-LIMIT")),
+            (plain(PlainHeaders::X_UNIX), Some("x-ratelimit-reset"), Some("x-ratelimit-reset")),
+            (limitador, Some("X-RateLimit-Limit"), Some("X-RateLimit-Limit")),
+            (retry_after, Some("Retry-After"), Some("Retry-After")),
+            (structured.clone(), Some("RateLimit"), Some("RateLimit")),
+            (structured, None, None),
+        ] {
+            let mut options = tidegate_service::ResponseOptions { headers, ..Default::default() };
+            let variables = |name: &str| match name {
+                "LIMIT_RESPONSE_HEADERS_ENABLED" => Some("true".to_owned()),
+                "LIMIT_RESET_HEADER" => variable.map(str::to_owned),
+                _ => None,
+            };
+            let error = add_variables(&mut options, false, variables).err().map(|error| error.to_string());
+            let begins = refused.map(|name| format!("responses would have the header {name} twice"));
+            let is_as_expected = match (&error, &begins) {
+                (Some(error), Some(begins)) => error.starts_with(begins),
+                (None, None) => true,
+                _ => false,
+            };
+            assert!(is_as_expected, "{error:?}, {begins:?}");
+        }
     }
 }

@@ -85,6 +85,19 @@ impl PlainHeaders {
 }
 
 impl ResponseHeaders {
+    /// A header of the reference server that another of these sets has too: a response would have it twice, with different numbers.
+    pub fn sent_twice(&self) -> Option<&str> {
+        let others = self.plain.iter().flat_map(|names| [&names.limit, &names.remaining, &names.reset]);
+        let mut others: Vec<&str> = others.map(HeaderName::as_str).collect();
+        others.extend(self.limitador.then_some(X_NAMES).into_iter().flatten());
+        others.extend(self.structured.map(|_| ["ratelimit", "ratelimit-policy"]).into_iter().flatten());
+        others.extend(self.retry_after.map(|_| "retry-after"));
+        let reference =
+            self.reference.iter().flat_map(|names| [&names.limit, &names.remaining, &names.reset]);
+        let is_other = |name: &&str| others.iter().any(|other| other.eq_ignore_ascii_case(name));
+        reference.map(SmolStr::as_str).find(is_other)
+    }
+
     /// Whether service limits are needed to make the headers.
     pub(super) fn need_service_limits(&self) -> bool {
         self.structured.is_some() || self.limitador || !self.plain.is_empty()
