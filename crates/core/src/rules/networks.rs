@@ -115,7 +115,6 @@ impl fmt::Display for Network {
 }
 
 /// The network that a value is, as Envoy's action `masked_remote_address` sends it.
-#[cold]
 fn masked(value: &str) -> Option<Network> {
     if value.contains('/') { value.parse().ok() } else { None }
 }
@@ -188,12 +187,15 @@ impl NetworkMap {
     pub(super) fn of_value(&self, value: &str) -> Option<u32> {
         match value.parse() {
             Ok(address) => self.get(address),
-            Err(_) => self.around(masked(value)?),
+            Err(_) => self.around(value),
         }
     }
 
-    /// The number of the longest network that is this network, or around it.
-    fn around(&self, network: Network) -> Option<u32> {
+    /// The number of the longest network that is the value, or around it.
+    #[cold]
+    #[inline(never)]
+    fn around(&self, value: &str) -> Option<u32> {
+        let network = masked(value)?;
         let least = if network.is_v4() { MAPPED_BITS } else { 0 };
         (least..=network.length()).rev().find_map(|length| {
             let wanted = network.widened(length);
