@@ -58,14 +58,7 @@ pub(super) async fn should_rate_limit(
     };
     service.meters().count_json_call();
     match call(service, headers, peer, Purpose::Limit, wait_max, &request).await {
-        Ok(response) => {
-            let mut encoded = encode(&response);
-            // The connection finds it there.
-            if let Some(on_reset) = response.on_reset {
-                encoded.extensions_mut().insert(on_reset);
-            }
-            encoded
-        }
+        Ok(response) => encode(response),
         Err(error @ CallError::NotReady(_)) => refusal(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
         Err(error) => refusal(StatusCode::BAD_REQUEST, &error.to_string()),
     }
@@ -106,14 +99,14 @@ pub(super) fn reencoded(body: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((message.encode_to_vec(), serde_json::to_vec(&dynamic).expect("texts and numbers are JSON")))
 }
 
-fn encode(CallResponse { message, windows, .. }: &CallResponse) -> Response {
+fn encode(CallResponse { message, windows, on_reset, hold: _ }: CallResponse) -> Response {
     let status = match message.overall_code() {
         Code::Ok => StatusCode::OK,
         Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
         Code::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
     };
     let mut dynamic = DynamicMessage::new(DESCRIPTORS.response.clone());
-    let text = match dynamic.transcode_from(message).map(|()| serde_json::to_vec(&dynamic)) {
+    let text = match dynamic.transcode_from(&message).map(|()| serde_json::to_vec(&dynamic)) {
         Ok(Ok(text)) => text,
         Ok(Err(error)) => return refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
         Err(error) => return refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
@@ -130,7 +123,11 @@ fn encode(CallResponse { message, windows, .. }: &CallResponse) -> Response {
         }
     }
     if let Some(windows) = windows {
-        response.headers_mut().insert(WINDOWS_HEADER, windows.clone());
+        response.headers_mut().insert(WINDOWS_HEADER, windows);
+    }
+    // The connection finds it there.
+    if let Some(on_reset) = on_reset {
+        response.extensions_mut().insert(on_reset);
     }
     response
 }
@@ -142,11 +139,16 @@ fn refusal(status: StatusCode, reason: &str) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
+    use crate::api::pb::service::RateLimitResponse;
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    };
     use tidegate_core::{
         clock::ManualClock,
         limit::{RequestLimits, Timestamp},
     };
+    use tidegate_http2::OnReset;
 
     #[test]
     fn both_spellings_of_fields_and_numbers_as_texts_are_decoded() {
@@ -199,5 +201,17 @@ mod tests {
             should_rate_limit(&service, &headers, "", Duration::MAX, &Bytes::from_static(body)).await;
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(service.meters().refusals.sum(Refusal::NotReady), 1);
+    }
+
+    /// The hook was dropped, and slots of a caller that had gone were held until `max_hold`.
+    #[test]
+    fn the_response_to_an_admission_with_slots_has_the_hook_that_ends_them() {
+        let has_run = Arc::<AtomicBool>::default();
+        let of_hook = Arc::clone(&has_run);
+        let on_reset = Some(OnReset::new(move || of_hook.store(true, Relaxed)));
+        let message = RateLimitResponse { overall_code: Code::Ok.into(), ..RateLimitResponse::default() };
+        let response = encode(CallResponse { message, windows: None, on_reset, hold: None });
+        response.extensions().get::<OnReset>().expect("a hook").run();
+        assert!(has_run.load(Relaxed));
     }
 }

@@ -54,8 +54,7 @@ fn limit(
     let seconds = number(&mut fields, "seconds");
     let name = fields.text("name").unwrap_or_default();
     let id = fields.text("id");
-    let conditions = fields.take_narrowing("conditions", "list at least one condition, or write []");
-    let conditions = conditions.ok().and_then(|list| expressions(list.as_ref(), condition));
+    let conditions = expressions(fields.take("conditions").as_ref(), condition);
     let mut variables = expressions(fields.take("variables").as_ref(), variable);
     if let Some(variables) = &mut variables {
         variables.sort_by(|one, other| one.source().cmp(other.source()));
