@@ -200,10 +200,10 @@ fn a_limit_with_a_condition_is_shown_as_unknown() {
     let text_of_rules = "domain: demo\ndescriptors:\n  - key: api_key\n    rate_limit: { unit: minute, requests_per_unit: 2, when: size(descriptors) > 1 }\n";
     std::fs::write(&rules, text_of_rules).unwrap();
     let shown = text(&run(&["check", "--rules", rules.to_str().unwrap(), "-"], config).stdout);
-    assert!(shown.contains("cannot tell: 2 per minute when size(descriptors) > 1 (api_key)"), "{shown}");
+    assert!(shown.contains("unknown: 2 per minute when size(descriptors) > 1 (api_key)"), "{shown}");
     let json = text(&run(&["check", "--json", "--rules", rules.to_str().unwrap(), "-"], config).stdout);
     let checked: Value = serde_json::from_str(&json).expect("JSON");
-    assert_eq!(checked["descriptors"][0]["state"], "cannot tell");
+    assert_eq!(checked["descriptors"][0]["state"], "unknown");
 }
 
 /// Each command has two examples, and each example runs.

@@ -271,7 +271,7 @@ fn not_evaluated(
         descriptor: "?".to_owned(),
         is_at_end: entry.is_at_end(),
         places: vec![shapes.place.to_owned()],
-        reach: Reach::CannotTell(reason),
+        reach: Reach::Unknown(reason),
     });
 }
 

@@ -10,7 +10,7 @@ pub enum Severity {
     /// Requests are not limited, or will not be after a failure.
     Unlimited,
     /// Depends on something that the files do not show, or that only Envoy can evaluate.
-    CannotTell,
+    Unknown,
     /// An effect as configured, and easily overlooked.
     Note,
 }
@@ -20,7 +20,7 @@ impl Severity {
     pub fn name(self) -> &'static str {
         match self {
             Self::Unlimited => "unlimited",
-            Self::CannotTell => "cannot tell",
+            Self::Unknown => "unknown",
             Self::Note => "note",
         }
     }
@@ -91,10 +91,10 @@ kinds! {
     RuntimeDisables = "runtime-disables", Unlimited, "The runtime disables a filter or an entry, or its denials.";
     UpgradeWithoutFilter = "upgrade-without-filter", Unlimited, "Upgrades whose filters do not limit.";
     NetworkFilterAfterLast = "network-filter-after-last", Unlimited, "A filter of connections behind a filter that ends the chain.";
-    NotEvaluated = "not-evaluated", CannotTell, "What only Envoy can evaluate.";
-    RoutesNotShown = "routes-not-shown", CannotTell, "Routes that are not in the files.";
-    FilterNotShown = "filter-not-shown", CannotTell, "The filter of these entries is not in the files.";
-    ClusterNotShown = "cluster-not-shown", CannotTell, "The cluster of the rate limit service is not in the files.";
+    NotEvaluated = "not-evaluated", Unknown, "What only Envoy can evaluate.";
+    RoutesNotShown = "routes-not-shown", Unknown, "Routes that are not in the files.";
+    FilterNotShown = "filter-not-shown", Unknown, "The filter of these entries is not in the files.";
+    ClusterNotShown = "cluster-not-shown", Unknown, "The cluster of the rate limit service is not in the files.";
     SomeValues = "some-values", Note, "Only some values of a descriptor have a limit.";
     EmptyDescriptor = "empty-descriptor", Note, "A descriptor that clients can leave without entries, so that it has no limit.";
     LimitOfRequest = "limit-of-request", Note, "A limit that comes with the request.";

@@ -58,7 +58,7 @@ pub enum Reach<'r> {
     /// The ticket of another descriptor.
     Ticket,
     /// Unknown, for this reason.
-    CannotTell(String),
+    Unknown(String),
 }
 
 /// A value that hardly any rule names: it shows what happens to values without a rule of their own.
@@ -109,7 +109,7 @@ impl Shape {
             return Reach::Ticket;
         }
         if rules.conditional().is_some() {
-            return Reach::CannotTell("the limits of the domain apply by conditions".to_owned());
+            return Reach::Unknown("the limits of the domain apply by conditions".to_owned());
         }
         let paths = rules.declared_paths();
         let examples = self.examples();

@@ -25,7 +25,7 @@ const PLACES_SHOWN: usize = 3;
 /// Shows which limit each descriptor of an Envoy configuration reaches, and what leaves requests unlimited.
 ///
 /// Reads what people have: a bootstrap or route configuration, a config dump of Envoy's admin port, files of xDS, EnvoyFilters of Istio,
-/// and ConfigMaps that hold any of these. Documents of other kinds are skipped. What only Envoy can evaluate is listed as "cannot tell".
+/// and ConfigMaps that hold any of these. Documents of other kinds are skipped. What only Envoy can evaluate is listed as "unknown".
 ///
 /// Exit code 0: nothing is unlimited that these files show. 1: at least one finding is "unlimited".
 #[derive(Args)]
@@ -108,9 +108,9 @@ fn show(checked: &Checked<'_>) {
     }
     let number =
         |severity| checked.findings.iter().filter(|finding| finding.kind.severity() == severity).count();
-    let [unlimited, unknown, notes] = [Severity::Unlimited, Severity::CannotTell, Severity::Note].map(number);
+    let [unlimited, unknown, notes] = [Severity::Unlimited, Severity::Unknown, Severity::Note].map(number);
     table::print_line(format!(
-        "\n{}; findings: {unlimited} unlimited, {unknown} cannot tell, {notes} notes",
+        "\n{}; findings: {unlimited} unlimited, {unknown} unknown, {notes} notes",
         counted(rows.len() as u64, "descriptor")
     ));
 }
@@ -145,13 +145,13 @@ fn reach_text(reach: &Reach<'_>) -> String {
     let rules = |rules: &[&Rule]| rules.iter().map(|rule| rule_text(rule)).collect::<Vec<_>>().join("\n");
     match reach {
         Reach::Limited(reached) => rules(reached),
-        Reach::Conditional(reached, _) => format!("cannot tell: {}", rules(reached)),
+        Reach::Conditional(reached, _) => format!("unknown: {}", rules(reached)),
         Reach::Partly(reached, _) => format!("{}\nother values: none", rules(reached)),
         Reach::Unlimited(rule) if rule.unlimited => format!("unlimited ({})", rule.info.path),
         Reach::Unlimited(rule) => format!("a rule without a limit ({})", rule.info.path),
         Reach::EndsEarly(_) | Reach::Nothing(_) => "NONE".to_owned(),
         Reach::Ticket => "the end of a request".to_owned(),
-        Reach::CannotTell(_) => "cannot tell".to_owned(),
+        Reach::Unknown(_) => "unknown".to_owned(),
     }
 }
 
@@ -166,13 +166,13 @@ fn to_json(checked: &Checked<'_>) -> Value {
 fn sent_to_json(sent: &SentDescriptor<'_>) -> Value {
     let (state, rules, reason) = match &sent.reach {
         Reach::Limited(rules) => ("limited", &rules[..], None),
-        Reach::Conditional(rules, conditions) => ("cannot tell", &rules[..], Some(conditions)),
+        Reach::Conditional(rules, conditions) => ("unknown", &rules[..], Some(conditions)),
         Reach::Partly(rules, others) => ("partly", &rules[..], Some(others)),
         Reach::Unlimited(rule) => ("unlimited by rule", std::slice::from_ref(rule), None),
         Reach::EndsEarly(rule) => ("none", std::slice::from_ref(rule), None),
         Reach::Nothing(reason) => ("none", &[][..], Some(reason)),
         Reach::Ticket => ("end of a request", &[][..], None),
-        Reach::CannotTell(reason) => ("cannot tell", &[][..], Some(reason)),
+        Reach::Unknown(reason) => ("unknown", &[][..], Some(reason)),
     };
     let rule = |rule: &&Rule| {
         json!({

@@ -140,7 +140,7 @@ fn show_listener(explained: &Explained<'_>, calls: &[Call<'_>]) {
     print_line(format!("target        {}", explained.target));
     print_line(format!("client        {}", explained.client));
     for reason in &explained.unknown {
-        print_line(format!("cannot tell   {reason}"));
+        print_line(format!("unknown       {reason}"));
     }
     if explained.filters.is_empty() && explained.route.is_some() {
         print_line("\nno rate limit filter: nothing limits the request");
@@ -186,7 +186,7 @@ fn made_text(entry: &ExplainedEntry) -> String {
         Made::Nothing(what) => {
             format!("no descriptor, since the request has no {what}, or does not match it")
         }
-        Made::Unknown(why) => format!("cannot tell: {why}"),
+        Made::Unknown(why) => format!("unknown: {why}"),
     };
     let hits = match &entry.hits {
         Some(EntryHits::Known(Hits::Peek)) => ", 0 hits: a peek, which charges nothing".to_owned(),
@@ -249,7 +249,7 @@ fn to_json(explained: &Explained<'_>, calls: &[Call<'_>]) -> Value {
         "route": explained.route.as_ref().map(|(title, at)| named(title, at)),
         "target": explained.target,
         "client": explained.client,
-        "cannot_tell": explained.unknown,
+        "unknown": explained.unknown,
         "filters": explained.filters.iter().zip(calls).map(|(filter, call)| filter_to_json(filter, call)).collect::<Vec<_>>(),
     })
 }
