@@ -416,10 +416,15 @@ async fn half_handshakes_take_no_time_of_the_threads_that_decide() {
     let during = worker_time_per_call(&server, &open, CALLS, || attack.is_finished()).await;
     // A connection that is closed is not computed any more.
     let _open = attack.join().expect("the server accepts all");
-    eventually("the server computes the handshakes", async || {
-        processor_time(&server, "tls-handshakes") - handshakes_before > before * CALLS
-    })
-    .await;
+    let mut computed = Duration::ZERO;
+    while computed <= before * CALLS {
+        // Their thread has a low priority: on a busy machine it goes on slowly.
+        computed = eventually("the server computes more of the handshakes", async || {
+            let now = processor_time(&server, "tls-handshakes") - handshakes_before;
+            (now > computed).then_some(now)
+        })
+        .await;
+    }
     assert!(during < 2 * before, "a call takes {during:?} of the worker, {before:?} without handshakes");
 }
 
