@@ -14,7 +14,7 @@ use std::{
     hash::{BuildHasher, RandomState},
     sync::Arc,
 };
-use tidegate_core::limit::{CUT_BYTES, Code, Decision, Request, RequestLimits};
+use tidegate_core::limit::{CUT_BYTES, Code, Decision, DenialCause, Request, RequestLimits};
 use tidegate_envoy_abi::{ConfigHost, Flow, Host, Module};
 use tidegate_envoy_config::{Draft, Headers, Policy, Source, Texts, draft};
 
@@ -292,6 +292,7 @@ fn decide_here(
         *slot = decision.slot.as_ref().map(|slot| HeldSlot::Here(limits.hold(slot)));
         let outcome = match decision.code {
             Code::Ok => Outcome::Ok,
+            Code::OverLimit if is_for_want_of_room(decision) => Outcome::CountersFull,
             Code::OverLimit => Outcome::OverLimit,
         };
         let decided = count(config, outcome, None);
@@ -299,6 +300,12 @@ fn decide_here(
         with_headers(config, decided, Consequence::of_rules(decision), statuses, x_options, host)
     });
     made.map_or(Decided::Undecided, Decided::Made)
+}
+
+/// Whether no limit of a denied request is exceeded.
+fn is_for_want_of_room(decision: &Decision<'_>) -> bool {
+    let mut over = decision.statuses.iter().filter(|status| status.code == Code::OverLimit);
+    over.all(|status| decision.cause(status) == Some(DenialCause::CountersFull))
 }
 
 fn outcome_of(decision: &LocalDecision) -> Outcome {
