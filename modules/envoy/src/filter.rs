@@ -178,11 +178,12 @@ impl Module for RateLimit {
 
     fn complete(config: &Config, stream: &mut Stream, host: &mut dyn Host) {
         let mut slot = stream.slot.take();
-        if let Some(AtEnd { route }) = stream.at_end.take() {
+        // As Envoy's filter, which only cancels its call if the stream ends before the decision: dropping it does.
+        let is_undecided = stream.held.take().is_some();
+        if let Some(AtEnd { route }) = stream.at_end.take().filter(|_| !is_undecided) {
             // The response is sent: this decision only counts hits. It takes no slots, and names those taken at the beginning.
             let _ = decide(config, route.as_ref(), host, &mut slot, true);
         }
-        stream.held = None;
         drop(slot);
         config.metrics.publish_in_stream(host);
     }
