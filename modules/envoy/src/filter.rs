@@ -2,7 +2,7 @@
 
 use crate::{
     leased::{Attempt, Leased, LeasedSlot, LocalDecision, Waiting, value_bytes_max},
-    limits::{Limits, LocalSlot},
+    limits::{ConfiguredLimits, Limits, LocalSlot},
     logged::Logged,
     metrics::{Event, Metrics, Outcome, Place},
     response::{Consequence, HeaderList, respond},
@@ -44,7 +44,7 @@ pub(crate) struct Config {
 /// The place of decisions.
 pub(crate) enum Decider {
     /// Rules and counters of this process.
-    Limits(Arc<Limits>),
+    Limits(ConfiguredLimits),
     /// A server, and this process by credits from the server.
     Server(Arc<Leased>),
 }
@@ -115,7 +115,7 @@ impl Module for RateLimit {
             }
             None => {
                 let limits = Limits::of(&settings.local).map_err(located)?;
-                limits.publish(&metrics);
+                limits.shared().publish(&metrics);
                 Decider::Limits(limits)
             }
         };
@@ -262,7 +262,7 @@ fn decide(
     }
     let x_options = drafts.iter().map(|draft| draft.x_ratelimit);
     match &config.decider {
-        Decider::Limits(limits) => decide_here(config, limits, &request, (x_options, host), slot),
+        Decider::Limits(limits) => decide_here(config, limits.shared(), &request, (x_options, host), slot),
         Decider::Server(leased) if at_end => {
             if let Some(decision) = leased.count(&request, ticket_text) {
                 count(config, outcome_of(&decision), Some(Place::Envoy));

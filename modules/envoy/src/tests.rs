@@ -362,6 +362,27 @@ fn configurations_with_rules_of_one_domain_share_counters() {
     assert_eq!(admitted(&second, None, &host), 2);
 }
 
+/// As when another filter of the same update of a listener is invalid.
+#[test]
+fn rules_of_a_configuration_that_ends_are_in_force_no_longer() {
+    let with = |limit: u32| {
+        let rules = json!({"domain": "rejected", "descriptors": [
+            {"key": "k", "rate_limit": {"unit": "year", "requests_per_unit": limit}},
+        ]});
+        let settings = json!({"domain": "rejected", "rate_limits": by("k"), "tidegate": {"rules": rules}});
+        RateLimit::configure(&ConfigHost::of_test(), settings.to_string().as_bytes()).unwrap()
+    };
+    let of = |value: &str| Fake::new("/").with("x-key", value);
+    let first = with(3);
+    let rejected = with(1);
+    assert_eq!(admitted(&first, None, &of("a")), 1);
+    drop(rejected);
+    assert_eq!(admitted(&first, None, &of("a")), 2, "its counters stay");
+    let (second, third) = (with(2), with(4));
+    drop((first, second));
+    assert_eq!(admitted(&third, None, &of("b")), 4, "the end of an earlier configuration changes nothing");
+}
+
 /// Texts that headers, paths and addresses may have or may not have.
 fn text() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![

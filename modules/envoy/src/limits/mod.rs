@@ -37,6 +37,34 @@ pub(crate) struct Limits {
     _background: StoppableThread,
 }
 
+/// The rules and counters of one configuration. Dropping it puts the rules of the newest other configuration in force.
+pub(crate) struct ConfiguredLimits {
+    limits: Arc<Limits>,
+    number: u64,
+}
+
+impl ConfiguredLimits {
+    /// The rules and counters.
+    pub(crate) fn shared(&self) -> &Arc<Limits> {
+        &self.limits
+    }
+}
+
+impl Drop for ConfiguredLimits {
+    fn drop(&mut self) {
+        // No configuration is loaded meanwhile.
+        let _all = ALL.lock();
+        match self.limits.shared.remove(self.number) {
+            Ok(true) => log(LogLevel::Info, "tidegate: rules of an earlier configuration are in force again"),
+            Ok(false) => {}
+            Err(error) => log(
+                LogLevel::Error,
+                &format!("tidegate: rules of a configuration that has ended are still in force: {error}"),
+            ),
+        }
+    }
+}
+
 /// The slots of a request in flight, in counters of this process: renewed until they are released, when this is dropped.
 pub(crate) struct LocalSlot {
     limits: Arc<Limits>,
@@ -88,7 +116,7 @@ fn ignored_maximum(local: &Local, in_force: usize) -> Option<String> {
 
 impl Limits {
     /// The rules and counters for a configuration: existing, with its rules put in force, or new.
-    pub(crate) fn of(local: &Local) -> Result<Arc<Self>, String> {
+    pub(crate) fn of(local: &Local) -> Result<ConfiguredLimits, String> {
         let sources = read(&local.rules)?;
         // Also for an existing limiter: rules that a module refuses must not be put in force.
         let rules = checked(&sources)?;
@@ -108,12 +136,14 @@ impl Limits {
             if let Some(line) = ignored_maximum(local, limits.shared.limiter.store().counters_max()) {
                 log(LogLevel::Warn, &line);
             }
-            limits.shared.put_in_force(local.rules.clone(), sources)?;
-            return Ok(limits);
+            if limits.shared.put_in_force(local.rules.clone(), sources)? {
+                log(LogLevel::Info, "tidegate: rules of a new configuration replace those in force");
+            }
+            return Ok(limits.configured(local));
         }
         let limits = Arc::new(Self::new(local, rules, sources)?);
         all.push((identity, Arc::downgrade(&limits)));
-        Ok(limits)
+        Ok(limits.configured(local))
     }
 
     fn new(local: &Local, rules: RuleSet, sources: Vec<Source>) -> Result<Self, String> {
@@ -129,10 +159,15 @@ impl Limits {
             metrics: Mutex::default(),
             held: Mutex::default(),
             renewals: Renewals::default(),
-            rules: Mutex::new(CurrentRules { source: local.rules.clone(), read: sources }),
+            rules: Mutex::new(CurrentRules::new(local.rules.clone(), sources)),
         });
         let background = background::start(&shared).map_err(|error| error.to_string())?;
         Ok(Self { shared, _background: background })
+    }
+
+    fn configured(self: Arc<Self>, local: &Local) -> ConfiguredLimits {
+        let number = self.shared.rules.lock().add(local.rules.clone());
+        ConfiguredLimits { limits: self, number }
     }
 
     /// Publishes these figures from now on, while they exist.
