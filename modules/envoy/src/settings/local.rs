@@ -5,7 +5,7 @@
 
 use super::Server;
 use serde::Deserialize;
-use std::path::PathBuf;
+use std::{num::NonZeroUsize, path::PathBuf};
 use tidegate_envoy_config::Problems;
 
 /// The module's own settings.
@@ -46,7 +46,7 @@ struct Written {
     rules_files: Option<Vec<PathBuf>>,
     rules: Option<serde_json::Value>,
     server: Option<serde_json::Value>,
-    max_counters: Option<usize>,
+    max_counters: Option<NonZeroUsize>,
     source_cluster: Option<String>,
     dynamic_metadata: Option<bool>,
 }
@@ -99,11 +99,11 @@ impl Local {
             _ => problems
                 .add("tidegate", "has more than one of rules_files, rules and server; leave one of them"),
         }
-        let number = variable("TIDEGATE_MAX_COUNTERS").map(|text| text.parse());
+        let number = variable("TIDEGATE_MAX_COUNTERS").map(|text| text.parse::<NonZeroUsize>());
         if let Some(Err(_)) = number {
-            problems.add("", "the variable TIDEGATE_MAX_COUNTERS is not a whole number");
+            problems.add("", "the variable TIDEGATE_MAX_COUNTERS is not a whole number from 1");
         }
-        let counters_max = written.max_counters.or(number.and_then(Result::ok));
+        let counters_max = written.max_counters.or(number.and_then(Result::ok)).map(NonZeroUsize::get);
         let dynamic_metadata = match variable("TIDEGATE_DYNAMIC_METADATA").as_deref() {
             None | Some("false") => false,
             Some("true") => true,

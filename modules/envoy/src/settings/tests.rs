@@ -107,6 +107,18 @@ fn an_empty_variable_is_not_set() {
 }
 
 #[test]
+fn a_maximum_of_no_counters_is_refused() {
+    let zero = |_: &str| Some("0".to_owned());
+    let problems = Problems::default();
+    Local::read(Some(json!({"rules": "domain: d"})), zero, &problems);
+    let error = problems.or(()).unwrap_err();
+    assert!(error.contains("the variable TIDEGATE_MAX_COUNTERS is not a whole number from 1"), "{error}");
+    let error =
+        filter(br#"{"domain": "d", "tidegate": {"rules": "domain: d", "max_counters": 0}}"#).unwrap_err();
+    assert!(error.starts_with("tidegate: invalid value: integer `0`, expected a nonzero"), "{error}");
+}
+
+#[test]
 fn an_empty_list_of_rule_files_is_refused() {
     let error = filter(br#"{"domain": "d", "tidegate": {"rules_files": []}}"#).unwrap_err();
     assert!(error.starts_with("tidegate.rules_files: is empty"), "{error}");
