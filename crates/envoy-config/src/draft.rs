@@ -53,14 +53,14 @@ pub fn draft<'s>(policy: &'s Policy, source: &Source<'s>) -> Option<Draft<'s>> {
 }
 
 impl<'s> Draft<'s> {
-    /// Bytes of its values.
-    pub fn bytes(&self) -> usize {
-        self.entries.iter().map(|(_, value)| value.len()).sum()
+    /// Bytes of its keys and values, and `entry_bytes` more for each entry.
+    pub fn bytes(&self, entry_bytes: usize) -> usize {
+        self.entries.iter().map(|(key, value)| key.len() + value.len() + entry_bytes).sum()
     }
 
-    /// The texts of its values, each of at most `bytes_max`.
-    pub fn texts(&self, bytes_max: usize) -> Texts<'_> {
-        self.entries.iter().map(|(_, value)| client_text(value, bytes_max)).collect()
+    /// The texts of its values; `bytes_max` is the bound of a text by the length of the value.
+    pub fn texts(&self, bytes_max: impl Fn(usize) -> usize) -> Texts<'_> {
+        self.entries.iter().map(|(_, value)| client_text(value, bytes_max(value.len()))).collect()
     }
 
     /// The descriptor with these texts.

@@ -47,6 +47,11 @@ impl Policy {
         policy
     }
 
+    /// The keys of its descriptors: of all actions, also of those that may have no value.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.actions.iter().map(|action| &*action.key)
+    }
+
     /// Whether it charges its hits: zero hits are a peek, and others may be given back.
     pub(crate) fn charges(&self) -> bool {
         !self.is_negative && !self.is_peek()

@@ -1,8 +1,8 @@
 //! The filter: what happens at each hook, in the order of Envoy's `ratelimit` filter.
 
 use crate::{
-    leased::{Attempt, Leased, LeasedSlot, LocalDecision, Waiting},
-    limits::{Limits, LocalSlot},
+    leased::{Attempt, Leased, LeasedSlot, LocalDecision, Waiting, value_bytes_max},
+    limits::{ConfiguredLimits, Limits, LocalSlot},
     logged::Logged,
     metrics::{Event, Metrics, Outcome, Place},
     response::{Consequence, HeaderList, respond},
@@ -14,7 +14,7 @@ use std::{
     hash::{BuildHasher, RandomState},
     sync::Arc,
 };
-use tidegate_core::limit::{Code, Decision, Request, RequestLimits};
+use tidegate_core::limit::{CUT_BYTES, Code, Decision, DenialCause, Request, RequestLimits};
 use tidegate_envoy_abi::{ConfigHost, Flow, Host, Module};
 use tidegate_envoy_config::{Draft, Headers, Policy, Source, Texts, draft};
 
@@ -26,11 +26,6 @@ const FAILED: &str = "rate_limiter_error";
 const RESOURCE_EXHAUSTED: u8 = 8;
 /// The object of filter state by which other filters set the hits of a request.
 const HITS_STATE: &str = "envoy.ratelimit.hits_addend";
-
-/// Bytes of values in one request to a server. A message has room for some 32,000.
-const SENT_BYTES_MAX: usize = 24 * 1024;
-/// The bound of each value in a request with more bytes.
-const CUT_BYTES_MAX: usize = 1024;
 
 thread_local! {
     static RANDOM: Fractions = Fractions::new(RandomState::new().hash_one(0));
@@ -49,7 +44,7 @@ pub(crate) struct Config {
 /// The place of decisions.
 pub(crate) enum Decider {
     /// Rules and counters of this process.
-    Limits(Arc<Limits>),
+    Limits(ConfiguredLimits),
     /// A server, and this process by credits from the server.
     Server(Arc<Leased>),
 }
@@ -120,7 +115,7 @@ impl Module for RateLimit {
             }
             None => {
                 let limits = Limits::of(&settings.local).map_err(located)?;
-                limits.publish(&metrics);
+                limits.shared().publish(&metrics);
                 Decider::Limits(limits)
             }
         };
@@ -183,11 +178,12 @@ impl Module for RateLimit {
 
     fn complete(config: &Config, stream: &mut Stream, host: &mut dyn Host) {
         let mut slot = stream.slot.take();
-        if let Some(AtEnd { route }) = stream.at_end.take() {
+        // As Envoy's filter, which only cancels its call if the stream ends before the decision: dropping it does.
+        let is_undecided = stream.held.take().is_some();
+        if let Some(AtEnd { route }) = stream.at_end.take().filter(|_| !is_undecided) {
             // The response is sent: this decision only counts hits. It takes no slots, and names those taken at the beginning.
             let _ = decide(config, route.as_ref(), host, &mut slot, true);
         }
-        stream.held = None;
         drop(slot);
         config.metrics.publish_in_stream(host);
     }
@@ -223,7 +219,7 @@ enum Decided {
     /// No descriptor applies.
     Nothing,
     Made(Consequence),
-    /// The server cannot be reached, or the configuration makes descriptors that no server accepts.
+    /// The server cannot be reached, or the configuration makes descriptors that no server accepts, or no message has room for.
     Undecided,
     Waits(Held),
 }
@@ -241,25 +237,32 @@ fn decide(
     let ticket = slot.take();
     let ticket_text = ticket.as_ref().map(HeldSlot::ticket);
     let source = Source::new(host).with_ticket(ticket_text, &settings.metadata_namespace);
-    let drafts: SmallVec<[Draft<'_>; 2]> = policies(settings, route)
-        .iter()
-        .filter(|policy| policy.on_stream_done == at_end)
-        .filter_map(|policy| draft(policy, &source))
-        .collect();
+    let policies = policies(settings, route).iter().filter(|policy| policy.on_stream_done == at_end);
+    let drafts: SmallVec<[Draft<'_>; 2]> =
+        policies.clone().filter_map(|policy| draft(policy, &source)).collect();
     if drafts.is_empty() {
         return Decided::Nothing;
     }
     let domain = route.and_then(|route| route.domain.as_deref()).unwrap_or(&settings.domain);
     let hits = host.filter_state(HITS_STATE).and_then(|text| str::from_utf8(text).ok()?.parse().ok());
-    let bytes_max = text_bytes_max(&config.decider, &drafts);
-    let texts: SmallVec<[Texts<'_>; 2]> = drafts.iter().map(|draft| draft.texts(bytes_max)).collect();
+    // A server gets the bytes and cuts its texts itself, unless the message would be too long.
+    let whole_max = match &config.decider {
+        Decider::Limits(_) => None,
+        Decider::Server(_) => Some(value_bytes_max(domain, &drafts, policies)),
+    };
+    let text_bytes_max = |value_bytes| match whole_max {
+        None => RequestLimits::default().text_bytes_max,
+        Some(whole_max) if value_bytes > whole_max => whole_max - CUT_BYTES,
+        Some(_) => usize::MAX,
+    };
+    let texts: SmallVec<[Texts<'_>; 2]> = drafts.iter().map(|draft| draft.texts(text_bytes_max)).collect();
     let mut request = Request::new(domain);
     for (draft, texts) in drafts.iter().zip(&texts) {
         request.push(draft.descriptor(texts, hits.unwrap_or(0)));
     }
     let x_options = drafts.iter().map(|draft| draft.x_ratelimit);
     match &config.decider {
-        Decider::Limits(limits) => decide_here(config, limits, &request, (x_options, host), slot),
+        Decider::Limits(limits) => decide_here(config, limits.shared(), &request, (x_options, host), slot),
         Decider::Server(leased) if at_end => {
             if let Some(decision) = leased.count(&request, ticket_text) {
                 count(config, outcome_of(&decision), Some(Place::Envoy));
@@ -278,17 +281,6 @@ fn decide(
     }
 }
 
-/// The bound of a request's texts. A server gets the bytes and cuts its texts itself, unless the message would be too long.
-fn text_bytes_max(decider: &Decider, drafts: &[Draft<'_>]) -> usize {
-    match decider {
-        Decider::Limits(_) => RequestLimits::default().text_bytes_max,
-        Decider::Server(_) if drafts.iter().map(Draft::bytes).sum::<usize>() > SENT_BYTES_MAX => {
-            CUT_BYTES_MAX
-        }
-        Decider::Server(_) => usize::MAX,
-    }
-}
-
 /// Decides a request by the counters of this process.
 fn decide_here(
     config: &Config,
@@ -301,6 +293,7 @@ fn decide_here(
         *slot = decision.slot.as_ref().map(|slot| HeldSlot::Here(limits.hold(slot)));
         let outcome = match decision.code {
             Code::Ok => Outcome::Ok,
+            Code::OverLimit if is_for_want_of_room(decision) => Outcome::CountersFull,
             Code::OverLimit => Outcome::OverLimit,
         };
         let decided = count(config, outcome, None);
@@ -308,6 +301,12 @@ fn decide_here(
         with_headers(config, decided, Consequence::of_rules(decision), statuses, x_options, host)
     });
     made.map_or(Decided::Undecided, Decided::Made)
+}
+
+/// Whether no limit of a denied request is exceeded.
+fn is_for_want_of_room(decision: &Decision<'_>) -> bool {
+    let mut over = decision.statuses.iter().filter(|status| status.code == Code::OverLimit);
+    over.all(|status| decision.cause(status) == Some(DenialCause::CountersFull))
 }
 
 fn outcome_of(decision: &LocalDecision) -> Outcome {

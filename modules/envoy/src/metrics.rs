@@ -14,6 +14,8 @@ pub(crate) enum Outcome {
     OverLimit,
     Error,
     FailureModeAllowed,
+    /// Denied without a limit that is exceeded: there is no room for a new counter.
+    CountersFull,
 }
 
 /// The place of a decision that a server may make.
@@ -61,7 +63,7 @@ pub(crate) enum Event {
 /// The last two count events of slots and of reservations, with the names of a server's metrics. Unknown tickets are left out: here they
 /// come from requests that lasted too long, or whose entries for the end also name the ticket.
 const COUNTERS: [(&str, &str, &[&str]); 6] = [
-    ("decisions", "outcome", &["ok", "over_limit", "error", "failure_mode_allowed"]),
+    ("decisions", "outcome", &["ok", "over_limit", "error", "failure_mode_allowed", "counters_full"]),
     ("decided_in", "place", &["envoy", "server"]),
     ("connections", "event", &["connected", "failed", "lost", "unresponsive"]),
     ("renewals", "event", &["renewed", "not_held", "failed"]),
@@ -70,7 +72,7 @@ const COUNTERS: [(&str, &str, &[&str]); 6] = [
 ];
 
 /// The most values of a label.
-const VALUES_MAX: usize = 4;
+const VALUES_MAX: usize = 5;
 /// Index in [`COUNTERS`] of the first counter in [`HeldCounts`].
 const HELD: usize = 4;
 
@@ -194,8 +196,8 @@ impl HeldCounts {
         let [slots, reservations] =
             [HeldKind::Slot, HeldKind::Reservation].map(|kind| limiter.ticket_counts(kind));
         Self([
-            [slots.taken, slots.released, slots.expired, slots.renewed],
-            [reservations.taken, reservations.released, reservations.expired, reservations.uncorrected],
+            [slots.taken, slots.released, slots.expired, slots.renewed, 0],
+            [reservations.taken, reservations.released, reservations.expired, reservations.uncorrected, 0],
         ])
     }
 }

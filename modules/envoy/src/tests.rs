@@ -85,6 +85,28 @@ fn a_value_of_any_bytes_and_any_length_is_limited() {
 }
 
 #[test]
+fn a_request_without_room_for_its_counter_has_an_outcome_of_its_own() {
+    let limit = json!({"unit": "year", "requests_per_unit": 3});
+    let descriptors = json!([{"key": "k", "rate_limit": limit}, {"key": "other", "rate_limit": limit}]);
+    let settings = json!({
+        "domain": "full", "rate_limits": [by("k")[0], {"actions": [
+            {"request_headers": {"header_name": "x-other", "descriptor_key": "other"}},
+        ]}],
+        "tidegate": {"rules": {"domain": "full", "descriptors": descriptors}, "max_counters": 1, "dynamic_metadata": true},
+    });
+    let config = RateLimit::configure(&ConfigHost::of_test(), settings.to_string().as_bytes()).unwrap();
+    let a = Fake::new("/").with("x-key", "a");
+    assert_eq!(admitted(&config, None, &a), 3);
+    let (flow, host) = run(&config, None, Fake::new("/").with("x-key", "b"));
+    assert_eq!((flow, &*host.responses[0]), (Flow::Responded, "429 request_rate_limited "));
+    assert_eq!(host.texts["Dynamic/envoy.filters.http.ratelimit/outcome"], b"counters_full");
+    // A limit is exceeded as well.
+    assert_eq!(run(&config, None, a.with("x-other", "c")).0, Flow::Responded);
+    let outcomes = [Outcome::OverLimit, Outcome::CountersFull];
+    assert_eq!(outcomes.map(|outcome| config.metrics.pending(Event::Decision(outcome))), [2, 1]);
+}
+
+#[test]
 fn a_request_is_in_flight_until_its_stream_is_complete_or_gone() {
     let config = filter("flying", json!({}), by("flying"));
     let start = || {
@@ -338,6 +360,27 @@ fn configurations_with_rules_of_one_domain_share_counters() {
     let second = filter("shared", json!({"stat_prefix": "second"}), by("k"));
     drop(first);
     assert_eq!(admitted(&second, None, &host), 2);
+}
+
+/// As when another filter of the same update of a listener is invalid.
+#[test]
+fn rules_of_a_configuration_that_ends_are_in_force_no_longer() {
+    let with = |limit: u32| {
+        let rules = json!({"domain": "rejected", "descriptors": [
+            {"key": "k", "rate_limit": {"unit": "year", "requests_per_unit": limit}},
+        ]});
+        let settings = json!({"domain": "rejected", "rate_limits": by("k"), "tidegate": {"rules": rules}});
+        RateLimit::configure(&ConfigHost::of_test(), settings.to_string().as_bytes()).unwrap()
+    };
+    let of = |value: &str| Fake::new("/").with("x-key", value);
+    let first = with(3);
+    let rejected = with(1);
+    assert_eq!(admitted(&first, None, &of("a")), 1);
+    drop(rejected);
+    assert_eq!(admitted(&first, None, &of("a")), 2, "its counters stay");
+    let (second, third) = (with(2), with(4));
+    drop((first, second));
+    assert_eq!(admitted(&third, None, &of("b")), 4, "the end of an earlier configuration changes nothing");
 }
 
 /// Texts that headers, paths and addresses may have or may not have.

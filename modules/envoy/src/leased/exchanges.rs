@@ -13,8 +13,9 @@ use super::{
     looks::Looks,
     messages::{
         CLAIMS_MAX, CounterId, DECISIONS_MAX, Decided, ExchangeRequest, ExchangeResponse, LearntCounter,
-        OTHER_BYTES, Renewal, RulesId, cancel_request, release_request, renewal_request,
+        Renewal, RulesId, cancel_request, release_request, renewal_request,
     },
+    room::{CONTENT_BYTES_MAX, FRAMING_BYTES},
 };
 use crate::{metrics::RenewalEvent, protobuf::Malformed};
 use std::{
@@ -22,7 +23,6 @@ use std::{
     sync::Arc,
 };
 use tidegate_core::{limiter::slots_of_ticket, store::Key};
-use tidegate_http2::client::BODY_MAX;
 use tidegate_shared::lease::{HolderTerms, LeaseRequest, Monotonic, NodeId, Settings, StoreDenial};
 
 /// The most counters with credits. Each takes some 500 bytes.
@@ -40,8 +40,6 @@ pub(super) const IDLE_NANOS: u64 = 1_000_000_000;
 const OVERDUE_NANOS: u64 = 1_000_000_000;
 /// Nanoseconds for which the end of a request is repeated.
 pub(super) const RELEASE_NANOS: u64 = 10_000_000_000;
-/// Bytes of a message before its content: compression and length, tag and length of a decision.
-const FRAMING_BYTES: usize = 16;
 
 /// A question to the server, which a call will carry.
 pub(super) struct Question {
@@ -178,7 +176,7 @@ impl Exchanges {
                 self.sent(InFlight { questions: Vec::new(), claims: Vec::new(), sent: now }, message),
             );
         }
-        let mut room = BODY_MAX - OTHER_BYTES;
+        let mut room = CONTENT_BYTES_MAX;
         let mut questions = Vec::new();
         // A decision that takes the server long delays the other decisions of its call.
         let count_max = if self.in_flight.len() < SINGLE_CALLS_MAX { 1 } else { DECISIONS_MAX };
@@ -186,7 +184,11 @@ impl Exchanges {
             && let Some(question) = self.questions.pop_front()
         {
             let bytes = question.body.len() + FRAMING_BYTES;
-            if question.is_over(now) || bytes > BODY_MAX - OTHER_BYTES {
+            if question.is_over(now) || bytes > CONTENT_BYTES_MAX {
+                // Too long only with a long ticket, which a renewal has in each descriptor.
+                if let Purpose::Renewal(number) = question.purpose {
+                    self.renewed.push(Renewed { number, event: RenewalEvent::Failed });
+                }
                 question.finish(None, now);
             } else if bytes > room {
                 self.questions.push_front(question);

@@ -3,7 +3,7 @@
 //!
 //! One thread and one connection serve all configurations with the same server. `known` decides a request, or it becomes a question in the
 //! thread's queue. The thread (`link`, on connections from `dial`) sends questions with claims to credits (`exchanges`), and wakes the
-//! stream (`call`). `messages` encodes.
+//! stream (`call`). `messages` encodes, within the bounds of `room`.
 
 mod call;
 mod counter;
@@ -14,23 +14,26 @@ mod link;
 mod looks;
 mod messages;
 mod reply;
+mod room;
 mod shared;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use known::LocalDecision;
 pub(crate) use messages::Response;
+pub(crate) use room::value_bytes_max;
 
 use crate::{metrics::Metrics, settings::Server};
 use call::Call;
 use exchanges::{HeldTicket, Purpose, Question};
+use room::REQUEST_BYTES_MAX;
 use shared::{Shared, now};
 use std::{
     sync::{Arc, Weak, atomic::Ordering},
     time::Duration,
 };
 use tidegate_core::{limit::Request, limiter::slots_of_ticket, store::Seed, sync::Mutex};
-use tidegate_envoy_abi::Waker;
+use tidegate_envoy_abi::{LogLevel, Waker, log};
 use tidegate_threads::{BackgroundThread, Priority};
 
 /// The decisions of a server. Dropping the last reference returns all credits, and ends the thread.
@@ -43,7 +46,7 @@ pub(crate) struct Leased {
 pub(crate) enum Attempt {
     Local(LocalDecision),
     Waits(Waiting),
-    /// The server cannot be reached.
+    /// The server cannot be reached, or no message has room for the request.
     Away,
 }
 
@@ -118,12 +121,13 @@ impl Leased {
         if self.shared.is_away.load(Ordering::Relaxed) {
             return Attempt::Away;
         }
+        let Some(body) = self.encoded(request) else { return Attempt::Away };
         let Some(waker) = waker() else { return Attempt::Away };
         let (domain, call): (Arc<str>, _) = (request.domain().into(), Call::new(waker));
         let question = Question {
             purpose: Purpose::Call(Arc::clone(&call)),
             domain: Arc::clone(&domain),
-            body: messages::rate_limit_request(request),
+            body,
             key,
             deadline: now().plus(timeout),
         };
@@ -140,14 +144,32 @@ impl Leased {
             Ok(decision) => return Some(decision),
             Err(key) => key,
         };
+        let body = self.encoded(request)?;
         let is_end = ticket.is_some_and(|ticket| messages::is_end(request, ticket));
         self.shared.push(Question {
             purpose: if is_end { Purpose::End } else { Purpose::Count },
             domain: request.domain().into(),
-            body: messages::rate_limit_request(request),
+            body,
             key,
             deadline: now().plus_nanos(exchanges::RELEASE_NANOS),
         });
+        None
+    }
+
+    /// The request as the server reads it; none if no message has room for it.
+    fn encoded(&self, request: &Request<'_>) -> Option<Vec<u8>> {
+        let body = messages::rate_limit_request(request);
+        if body.len() <= REQUEST_BYTES_MAX {
+            return Some(body);
+        }
+        if !self.shared.is_length_logged.swap(true, Ordering::Relaxed) {
+            let (domain, bytes) = (request.domain(), body.len());
+            let line = format!(
+                "tidegate: a request to the domain {domain} has {bytes} bytes, and a message to the server has room for \
+                 {REQUEST_BYTES_MAX}: such requests follow the failure mode; configure fewer entries, or shorter keys, in rate_limits"
+            );
+            log(LogLevel::Warn, &line);
+        }
         None
     }
 

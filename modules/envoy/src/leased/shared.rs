@@ -29,6 +29,8 @@ pub(super) struct Shared {
     pub(super) is_stopped: AtomicBool,
     /// Whether the server cannot be reached: requests do not wait for it.
     pub(super) is_away: AtomicBool,
+    /// Whether a request for which no message has room was logged.
+    pub(super) is_length_logged: AtomicBool,
     /// Events of connections and renewals that are not yet in the figures. Connections have at most some tens in a second.
     events: Mutex<Vec<Event>>,
     /// Tickets of requests in progress.
@@ -57,6 +59,7 @@ impl Shared {
             wake: Notify::new(),
             is_stopped: AtomicBool::new(false),
             is_away: AtomicBool::new(false),
+            is_length_logged: AtomicBool::new(false),
             events: Mutex::default(),
             renewals: Renewals::default(),
             metrics: Mutex::default(),

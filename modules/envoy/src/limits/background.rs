@@ -2,6 +2,7 @@
 
 use super::{
     RuleSource,
+    full::FullLog,
     shared::{Shared, checked, elapsed, read},
 };
 use crate::metrics::HeldCounts;
@@ -27,13 +28,16 @@ const PAGES_PER_LOCK: usize = 16;
 /// Starts the thread. Dropping it waits for its end: no code of the module may run after its last configuration.
 pub(super) fn start(shared: &Arc<Shared>) -> Result<StoppableThread, StartError> {
     let shared = Arc::clone(shared);
-    let (mut last_error, mut step) = (String::new(), 0_usize);
+    let (mut last_error, mut step, mut full) = (String::new(), 0_usize, FullLog::default());
     let round = move || {
         shared.renew();
         shared.sweep(step);
         if step % STEPS_PER_SECOND == 0 {
             shared.clock.follow();
             shared.publish();
+            full.line(shared.limiter.store(), elapsed())
+                .into_iter()
+                .for_each(|line| log(LogLevel::Warn, &line));
         }
         if step % STEPS_PER_READING == STEPS_PER_READING - 1 {
             shared.read_again(&mut last_error);

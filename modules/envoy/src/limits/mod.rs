@@ -4,6 +4,7 @@
 //! survive that: configurations with the same rule files, or with rules of the same domains in their text, share one limiter.
 
 mod background;
+mod full;
 mod shared;
 
 use crate::{
@@ -24,6 +25,7 @@ use tidegate_core::{
     store::{OnFull, Seed, StoreSettings},
     sync::Mutex,
 };
+use tidegate_envoy_abi::{LogLevel, log};
 use tidegate_threads::StoppableThread;
 
 /// Maximum number of counters unless configured otherwise: some 60 MB of them.
@@ -33,6 +35,34 @@ const COUNTERS_MAX_DEFAULT: usize = 1_000_000;
 pub(crate) struct Limits {
     shared: Arc<Shared>,
     _background: StoppableThread,
+}
+
+/// The rules and counters of one configuration. Dropping it puts the rules of the newest other configuration in force.
+pub(crate) struct ConfiguredLimits {
+    limits: Arc<Limits>,
+    number: u64,
+}
+
+impl ConfiguredLimits {
+    /// The rules and counters.
+    pub(crate) fn shared(&self) -> &Arc<Limits> {
+        &self.limits
+    }
+}
+
+impl Drop for ConfiguredLimits {
+    fn drop(&mut self) {
+        // No configuration is loaded meanwhile.
+        let _all = ALL.lock();
+        match self.limits.shared.remove(self.number) {
+            Ok(true) => log(LogLevel::Info, "tidegate: rules of an earlier configuration are in force again"),
+            Ok(false) => {}
+            Err(error) => log(
+                LogLevel::Error,
+                &format!("tidegate: rules of a configuration that has ended are still in force: {error}"),
+            ),
+        }
+    }
 }
 
 /// The slots of a request in flight, in counters of this process: renewed until they are released, when this is dropped.
@@ -67,9 +97,26 @@ enum Identity {
 /// All rules and counters of the process.
 static ALL: Mutex<Vec<(Identity, Weak<Limits>)>> = Mutex::new(Vec::new());
 
+/// The maximum number of counters of a configuration.
+fn counters_max(local: &Local) -> usize {
+    local.counters_max.unwrap_or(COUNTERS_MAX_DEFAULT)
+}
+
+/// The line about a configuration whose maximum has no effect, because its counters exist already.
+fn ignored_maximum(local: &Local, in_force: usize) -> Option<String> {
+    let configured = counters_max(local);
+    let line = || {
+        format!(
+            "tidegate: a maximum of {configured} counters has no effect: configurations with the same rules share counters, and the first of \
+             them has set the maximum to {in_force}; set the same in all, and restart Envoy to change it"
+        )
+    };
+    (configured != in_force).then(line)
+}
+
 impl Limits {
     /// The rules and counters for a configuration: existing, with its rules put in force, or new.
-    pub(crate) fn of(local: &Local) -> Result<Arc<Self>, String> {
+    pub(crate) fn of(local: &Local) -> Result<ConfiguredLimits, String> {
         let sources = read(&local.rules)?;
         // Also for an existing limiter: rules that a module refuses must not be put in force.
         let rules = checked(&sources)?;
@@ -86,18 +133,23 @@ impl Limits {
         all.retain(|(_, limits)| limits.strong_count() > 0);
         let existing = all.iter().find(|(own, _)| *own == identity).and_then(|(_, limits)| limits.upgrade());
         if let Some(limits) = existing {
-            limits.shared.put_in_force(local.rules.clone(), sources)?;
-            return Ok(limits);
+            if let Some(line) = ignored_maximum(local, limits.shared.limiter.store().counters_max()) {
+                log(LogLevel::Warn, &line);
+            }
+            if limits.shared.put_in_force(local.rules.clone(), sources)? {
+                log(LogLevel::Info, "tidegate: rules of a new configuration replace those in force");
+            }
+            return Ok(limits.configured(local));
         }
         let limits = Arc::new(Self::new(local, rules, sources)?);
         all.push((identity, Arc::downgrade(&limits)));
-        Ok(limits)
+        Ok(limits.configured(local))
     }
 
     fn new(local: &Local, rules: RuleSet, sources: Vec<Source>) -> Result<Self, String> {
         let store = StoreSettings {
             seed: Seed::random().map_err(|error| format!("no random numbers: {error}"))?,
-            counters_max: local.counters_max.unwrap_or(COUNTERS_MAX_DEFAULT),
+            counters_max: counters_max(local),
             on_full: OnFull::Deny,
         };
         let shared = Arc::new(Shared {
@@ -107,10 +159,15 @@ impl Limits {
             metrics: Mutex::default(),
             held: Mutex::default(),
             renewals: Renewals::default(),
-            rules: Mutex::new(CurrentRules { source: local.rules.clone(), read: sources }),
+            rules: Mutex::new(CurrentRules::new(local.rules.clone(), sources)),
         });
         let background = background::start(&shared).map_err(|error| error.to_string())?;
         Ok(Self { shared, _background: background })
+    }
+
+    fn configured(self: Arc<Self>, local: &Local) -> ConfiguredLimits {
+        let number = self.shared.rules.lock().add(local.rules.clone());
+        ConfiguredLimits { limits: self, number }
     }
 
     /// Publishes these figures from now on, while they exist.
@@ -135,5 +192,20 @@ impl Limits {
         let held = Arc::new(HeldTicket { ticket: slot.ticket.clone(), hold: slot.hold });
         let renewals = self.shared.renewals.insert(slot.hold, Arc::clone(&held), elapsed());
         LocalSlot { limits: Arc::clone(self), held, renewals }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_maximum_that_differs_from_that_of_the_existing_counters_is_logged() {
+        let local = |counters_max| Local { counters_max, ..Local::default() };
+        let line = ignored_maximum(&local(Some(7)), 100).unwrap();
+        assert!(line.contains("a maximum of 7 counters has no effect") && line.contains("to 100;"), "{line}");
+        assert!(ignored_maximum(&local(None), 100).unwrap().contains("a maximum of 1000000 counters"));
+        assert_eq!(ignored_maximum(&local(Some(100)), 100), None);
+        assert_eq!(ignored_maximum(&local(None), COUNTERS_MAX_DEFAULT), None);
     }
 }

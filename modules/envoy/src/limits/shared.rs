@@ -45,10 +45,33 @@ pub(super) fn elapsed() -> Monotonic {
     Monotonic::from_nanos(since_boot())
 }
 
-/// The source of the rules in force.
+/// The source of the rules in force, and the sources of the configurations that exist.
 pub(super) struct CurrentRules {
     pub(super) source: RuleSource,
     pub(super) read: Vec<Source>,
+    /// By the numbers of the configurations, which ascend in the order of loading.
+    configured: Vec<(u64, RuleSource)>,
+}
+
+impl CurrentRules {
+    /// The rules of a first configuration.
+    pub(super) fn new(source: RuleSource, read: Vec<Source>) -> Self {
+        Self { source, read, configured: Vec::new() }
+    }
+
+    /// Adds a configuration. Returns its number.
+    pub(super) fn add(&mut self, source: RuleSource) -> u64 {
+        let number = self.configured.last().map_or(0, |(last, _)| last + 1);
+        self.configured.push((number, source));
+        number
+    }
+
+    /// Removes a configuration. If it was the newest, returns the source of the newest that remains.
+    fn remove(&mut self, number: u64) -> Option<RuleSource> {
+        let was_newest = self.configured.last().is_some_and(|(last, _)| *last == number);
+        self.configured.retain(|(own, _)| *own != number);
+        self.configured.last().filter(|_| was_newest).map(|(_, source)| source.clone())
+    }
 }
 
 impl Shared {
@@ -61,8 +84,22 @@ impl Shared {
         let next =
             self.limiter.update_rules().build(&sources, &options()).map_err(|errors| errors.to_string())?;
         drop(next.put_in_force());
-        *current = CurrentRules { source, read: sources };
+        (current.source, current.read) = (source, sources);
         Ok(true)
+    }
+
+    /// Removes a configuration. If it was the newest, the text of the newest remaining configuration is in force from now on: Envoy may
+    /// have rejected the newest for another filter. Returns whether these are other rules.
+    pub(super) fn remove(&self, number: u64) -> Result<bool, String> {
+        let newest = self.rules.lock().remove(number);
+        match newest {
+            Some(text @ RuleSource::Text(_)) => {
+                let sources = read(&text)?;
+                self.put_in_force(text, sources)
+            }
+            // Files are common to all.
+            Some(RuleSource::Files(_)) | None => Ok(false),
+        }
     }
 }
 

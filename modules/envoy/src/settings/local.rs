@@ -5,7 +5,7 @@
 
 use super::Server;
 use serde::Deserialize;
-use std::path::PathBuf;
+use std::{num::NonZeroUsize, path::PathBuf};
 use tidegate_envoy_config::Problems;
 
 /// The module's own settings.
@@ -21,6 +21,9 @@ pub(crate) struct Local {
     /// Whether decisions are written to the stream's dynamic metadata.
     pub(crate) dynamic_metadata: bool,
 }
+
+/// The variable with the value of the action `source_cluster`.
+const SOURCE_CLUSTER: &str = "TIDEGATE_SOURCE_CLUSTER";
 
 /// The source of rules.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,19 +46,28 @@ struct Written {
     rules_files: Option<Vec<PathBuf>>,
     rules: Option<serde_json::Value>,
     server: Option<serde_json::Value>,
-    max_counters: Option<usize>,
+    max_counters: Option<NonZeroUsize>,
     source_cluster: Option<String>,
     dynamic_metadata: Option<bool>,
 }
 
 impl Local {
-    /// Reads those of the filter's configuration.
-    pub(super) fn read(own: Option<serde_json::Value>, problems: &Problems) -> Self {
+    /// Reads those of the filter's configuration, and variables of the environment.
+    pub(super) fn read(
+        own: Option<serde_json::Value>,
+        variable: impl Fn(&str) -> Option<String>,
+        problems: &Problems,
+    ) -> Self {
         let mut written = written(own, problems);
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let variable = &set(variable);
         let (mut rules, mut server) = (RuleSource::default(), None);
         match (written.rules_files.take(), written.rules.take(), written.server.take()) {
-            (Some(files), None, None) => rules = RuleSource::Files(files),
+            (Some(files), None, None) => {
+                if files.is_empty() {
+                    problems.add("tidegate.rules_files", "is empty; name a file or a directory of rules");
+                }
+                rules = RuleSource::Files(files);
+            }
             (None, Some(serde_json::Value::String(text)), None) => rules = RuleSource::Text(text),
             // JSON is YAML.
             (None, Some(json), None) => rules = RuleSource::Text(json.to_string()),
@@ -87,11 +99,11 @@ impl Local {
             _ => problems
                 .add("tidegate", "has more than one of rules_files, rules and server; leave one of them"),
         }
-        let number = variable("TIDEGATE_MAX_COUNTERS").map(|text| text.parse());
+        let number = variable("TIDEGATE_MAX_COUNTERS").map(|text| text.parse::<NonZeroUsize>());
         if let Some(Err(_)) = number {
-            problems.add("", "the variable TIDEGATE_MAX_COUNTERS is not a whole number");
+            problems.add("", "the variable TIDEGATE_MAX_COUNTERS is not a whole number from 1");
         }
-        let counters_max = written.max_counters.or(number.and_then(Result::ok));
+        let counters_max = written.max_counters.or(number.and_then(Result::ok)).map(NonZeroUsize::get);
         let dynamic_metadata = match variable("TIDEGATE_DYNAMIC_METADATA").as_deref() {
             None | Some("false") => false,
             Some("true") => true,
@@ -101,23 +113,28 @@ impl Local {
             }
         };
         let dynamic_metadata = written.dynamic_metadata.unwrap_or(dynamic_metadata);
-        let source_cluster = written.source_cluster.or_else(source_cluster);
+        let source_cluster = written.source_cluster.or_else(|| variable(SOURCE_CLUSTER));
         Self { server, rules, counters_max, source_cluster, dynamic_metadata }
     }
 
-    /// Reads those of a route's configuration, which has no rules of its own.
-    pub(super) fn of_route(own: Option<serde_json::Value>, problems: &Problems) -> Self {
+    /// Reads those of a route's configuration, which has no rules of its own, and variables of the environment.
+    pub(super) fn of_route(
+        own: Option<serde_json::Value>,
+        variable: impl Fn(&str) -> Option<String>,
+        problems: &Problems,
+    ) -> Self {
         let mut written = written(own, problems);
         let own = written.source_cluster.take();
         if written != Written::default() {
             problems.add("tidegate", "of a route takes source_cluster only; all else is the filter's");
         }
-        Self { source_cluster: own.or_else(source_cluster), ..Self::default() }
+        Self { source_cluster: own.or_else(|| set(variable)(SOURCE_CLUSTER)), ..Self::default() }
     }
 }
 
-fn source_cluster() -> Option<String> {
-    std::env::var("TIDEGATE_SOURCE_CLUSTER").ok()
+/// Variables without those that are empty: an empty variable is not set.
+fn set(variable: impl Fn(&str) -> Option<String>) -> impl Fn(&str) -> Option<String> {
+    move |name| variable(name).filter(|value| !value.is_empty())
 }
 
 fn written(own: Option<serde_json::Value>, problems: &Problems) -> Written {

@@ -75,7 +75,7 @@ pub(crate) struct RouteSettings {
 pub(crate) fn filter(bytes: &[u8]) -> Result<Settings, String> {
     let problems = Problems::default();
     let (node, local) = tree(bytes, &RATE_LIMIT_FILTER, &problems);
-    let local = Local::read(local, &problems);
+    let local = Local::read(local, variable, &problems);
     let fraction = |name: &str, default: Fraction| match node.node(name) {
         Some(node) => Fraction::read(node, &problems),
         None => default,
@@ -119,13 +119,18 @@ pub(crate) fn filter(bytes: &[u8]) -> Result<Settings, String> {
 pub(crate) fn route(bytes: &[u8]) -> Result<RouteSettings, String> {
     let problems = Problems::default();
     let (node, local) = tree(bytes, &RATE_LIMIT_PER_ROUTE, &problems);
-    let local = Local::of_route(local, &problems);
+    let local = Local::of_route(local, variable, &problems);
     let domain = node.text("domain");
     let settings = RouteSettings {
         domain: (!domain.is_empty()).then(|| domain.to_owned()),
         policies: policies(&node, &local, &problems),
     };
     problems.or(settings)
+}
+
+/// A variable of the environment.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 fn policies(node: &Node, local: &Local, problems: &Problems) -> Vec<Policy> {

@@ -1,6 +1,6 @@
 //! Configurations: both forms, and what is refused.
 
-use super::{filter, route, wire::from_bytes};
+use super::{Local, filter, route, wire::from_bytes};
 use crate::protobuf::Writer;
 use serde_json::{Value as Json, json};
 use tidegate_envoy_config::{Field, Kind, Message, Node, Problems, RATE_LIMIT_FILTER, Value, from_json};
@@ -84,6 +84,44 @@ fn all_errors_are_reported_at_once() {
 fn a_configuration_without_rules_names_the_remedies() {
     let errors = filter(br#"{"domain": "d"}"#).unwrap_err();
     assert!(errors.contains("TIDEGATE_RULES"), "{errors}");
+}
+
+#[test]
+fn an_empty_variable_is_not_set() {
+    let problems = Problems::default();
+    let empty = |_: &str| Some(String::new());
+    let own = Some(json!({"rules": "domain: d"}));
+    assert_eq!(Local::of_route(None, empty, &problems), Local::default());
+    let local = Local::read(own, empty, &problems);
+    assert_eq!(
+        (local.source_cluster, local.counters_max, local.dynamic_metadata, local.server),
+        (None, None, false, None)
+    );
+    assert_eq!(problems.or(()), Ok(()));
+    let problems = Problems::default();
+    Local::read(None, empty, &problems);
+    assert!(problems.or(()).unwrap_err().starts_with("there are no rules: "));
+    let problems = Problems::default();
+    let edge = |name: &str| (name == "TIDEGATE_SOURCE_CLUSTER").then(|| "edge".to_owned());
+    assert_eq!(Local::of_route(None, edge, &problems).source_cluster.as_deref(), Some("edge"));
+}
+
+#[test]
+fn a_maximum_of_no_counters_is_refused() {
+    let zero = |_: &str| Some("0".to_owned());
+    let problems = Problems::default();
+    Local::read(Some(json!({"rules": "domain: d"})), zero, &problems);
+    let error = problems.or(()).unwrap_err();
+    assert!(error.contains("the variable TIDEGATE_MAX_COUNTERS is not a whole number from 1"), "{error}");
+    let error =
+        filter(br#"{"domain": "d", "tidegate": {"rules": "domain: d", "max_counters": 0}}"#).unwrap_err();
+    assert!(error.starts_with("tidegate: invalid value: integer `0`, expected a nonzero"), "{error}");
+}
+
+#[test]
+fn an_empty_list_of_rule_files_is_refused() {
+    let error = filter(br#"{"domain": "d", "tidegate": {"rules_files": []}}"#).unwrap_err();
+    assert!(error.starts_with("tidegate.rules_files: is empty"), "{error}");
 }
 
 #[test]

@@ -90,6 +90,28 @@ fn an_estimate_is_returned_if_its_stream_ends_before_the_decision_is_there() {
 }
 
 #[test]
+fn entries_at_the_end_are_not_charged_for_a_stream_that_ends_before_its_decision() {
+    let mut reserving = Reserving::new(1_000);
+    for is_there in [false, true] {
+        let (mut stream, mut host) = reserving.begin();
+        host.numbers.insert("Dynamic/ns/n".to_owned(), 1.0);
+        if is_there {
+            reserving.exchange();
+            assert_eq!(host.wakes.load(Ordering::Relaxed), 1, "the decision is there");
+        }
+        RateLimit::complete(&reserving.config, &mut stream, &mut host);
+        let asked = reserving.leased.shared.questions.lock();
+        let bodies = asked.iter().map(|question| String::from_utf8_lossy(&question.body).into_owned());
+        let bodies: Vec<_> = bodies.collect();
+        // The cancel of a decision that is there, and the question of a request that no longer waits for it.
+        assert!(bodies.len() == 1 && !bodies[0].contains("\u{3}end"), "{bodies:?}");
+        drop(asked);
+        reserving.exchange();
+    }
+    assert!(reserving.admits_another(), "the estimates are returned");
+}
+
+#[test]
 fn the_cost_of_a_request_is_stated_again_after_a_lost_connection() {
     let mut reserving = Reserving::new(600);
     let (mut stream, mut host) = reserving.begin();

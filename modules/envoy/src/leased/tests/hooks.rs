@@ -20,7 +20,7 @@ use crate::{
     },
 };
 use allocation_counter::measure;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{Arc, atomic::Ordering},
@@ -48,9 +48,14 @@ fn rules() -> String {
 
 /// A filter with a server, and the thread's part to be played by the test.
 pub(super) fn filter(headers: &[&str], seed: u64) -> (Config, Arc<Leased>) {
+    filter_of(&entries(headers), seed)
+}
+
+/// The filter with these `rate_limits`.
+pub(super) fn filter_of(rate_limits: &Json, seed: u64) -> (Config, Arc<Leased>) {
     let text = json!({
         "domain": "d", "failure_mode_deny": true, "enable_x_ratelimit_headers": "DRAFT_VERSION_03",
-        "rate_limits": entries(headers), "tidegate": {"server": {"address": "unix:/nobody"}},
+        "rate_limits": rate_limits, "tidegate": {"server": {"address": "unix:/nobody"}},
     });
     let settings = settings::filter(text.to_string().as_bytes()).unwrap();
     let server = settings.local.server.clone().unwrap();

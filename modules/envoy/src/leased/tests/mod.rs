@@ -2,6 +2,7 @@
 
 mod costs;
 mod hooks;
+mod sizes;
 mod world;
 
 use crate::rng::Rng;
