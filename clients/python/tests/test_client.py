@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import sys
 import threading
 import time
 from collections import Counter
@@ -187,6 +188,23 @@ async def test_a_cancelled_call_is_no_failure() -> None:
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(client.limit(user="a"), 0.2)
             assert not client._engine.servers.is_open
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 does not know whether a task is cancelled")
+async def test_closing_the_client_fails_calls_and_cancels_no_task() -> None:
+    from tests.servers import misbehaving
+
+    with misbehaving("slow=60s") as address:
+        client = aio.Tidegate(address, domain="d", timeout=30, on_failure="closed")
+        calling, cancelled = (asyncio.ensure_future(client.limit(user="a")) for _ in range(2))
+        # Both tasks run until they wait for the answer.
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await client.close()
+        decision = await calling
+        assert (decision.reason, decision.error) == (Reason.FAILED_CLOSED, "CANCELLED")
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
 
 
 def test_metrics_count_decisions() -> None:
