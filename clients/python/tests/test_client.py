@@ -18,7 +18,7 @@ import pytest
 from tests.driver import CLIENTS
 from tests.servers import serve
 from tidegate import Decision, Descriptor, Limit, RateLimited, Reason, RequestError, Tidegate, aio
-from tidegate._channel import targets
+from tidegate._channel import options, targets
 
 HUNDRED = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]}"
 FAST = (
@@ -115,6 +115,11 @@ def test_an_address_without_a_port_is_refused() -> None:
             Tidegate(refused, domain="d")
     with pytest.raises(ValueError, match="no address"):
         Tidegate([], domain="d")
+
+
+def test_a_connection_without_calls_stays_open() -> None:
+    # Time cannot be set in the C core. This number is for never; unless set, it is half an hour.
+    assert dict(options(1.0, ()))["grpc.client_idle_timeout_ms"] == 2**31 - 1
 
 
 def test_errors_of_the_caller_are_raised_and_never_fail_open() -> None:

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, onTestFinished, test, vi } from "vitest";
 import { Descriptor, RequestError, Tidegate, type Reason, type TidegateOptions } from "../src/index.js";
-import { targets } from "../src/grpc.js";
+import { GrpcTransport, targets } from "../src/grpc.js";
 import { folder, misbehaving, serve, unusedPort } from "./servers.js";
 
 const HUNDRED = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]}";
@@ -78,6 +78,20 @@ test("a Unix socket, and several addresses", async () => {
     left.add((await client.limit({ user: "a" })).remaining);
   }
   expect(left.size).toBeLessThan(calls);
+});
+
+test("a connection stays open for hours without a call", async () => {
+  const { address } = await serve(HUNDRED);
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "Date"] });
+  onTestFinished(() => void vi.useRealTimers());
+  // In this time there is no response to a PING.
+  const transport = new GrpcTransport(address, undefined, { "grpc.keepalive_time_ms": 2_147_483_647 });
+  onTestFinished(() => {
+    transport.close();
+  });
+  await expect.poll(() => transport.isConnected(), { timeout: 5_000 }).toBe(true);
+  vi.advanceTimersByTime(10 * 3_600_000);
+  expect(transport.isConnected()).toBe(true);
 });
 
 test("an address without a port is refused", () => {
