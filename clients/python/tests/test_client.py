@@ -122,6 +122,18 @@ def test_a_connection_without_calls_stays_open() -> None:
     assert dict(options(1.0, ()))["grpc.client_idle_timeout_ms"] == 2**31 - 1
 
 
+def test_a_kept_denial_counts_waits_down_and_keeps_times() -> None:
+    headers = [("X-RateLimit-Reset", "1767225600"), ("x-ratelimit-reset", "60"), ("Retry-After", "60")]
+    headers.append(("Retry-After", "Thu, 01 Jan 2026 00:00:00 GMT"))
+    denial = Decision(False, Reason.DECIDED, response_headers=headers)
+    assert [value for _, value in denial._after(10_500_000_000).response_headers] == [
+        "1767225600",
+        "50",
+        "50",
+        "Thu, 01 Jan 2026 00:00:00 GMT",
+    ]
+
+
 def test_errors_of_the_caller_are_raised_and_never_fail_open() -> None:
     with serve(HUNDRED) as server, Tidegate(server.address, domain="d", timeout=5) as client:
         with pytest.raises(RequestError, match="OUT_OF_RANGE"):

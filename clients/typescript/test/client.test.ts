@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, onTestFinished, test, vi } from "vitest";
-import { Descriptor, RequestError, Tidegate, type Reason, type TidegateOptions } from "../src/index.js";
+import { Decision, Descriptor, RequestError, Tidegate, type Reason, type TidegateOptions } from "../src/index.js";
 import { GrpcTransport, targets } from "../src/grpc.js";
 import { folder, misbehaving, serve, unusedPort } from "./servers.js";
 
@@ -101,6 +101,20 @@ test("an address without a port is refused", () => {
     expect(() => new Tidegate(refused), refused).toThrow("has no port; write host:port");
   }
   expect(() => new Tidegate([])).toThrow("no address");
+});
+
+test("a kept denial counts waits down and keeps times", () => {
+  const date = "Thu, 01 Jan 2026 00:00:00 GMT";
+  const denial = new Decision(false, "decided", [], {
+    responseHeaders: [
+      ["X-RateLimit-Reset", "1767225600"],
+      ["x-ratelimit-reset", "60"],
+      ["Retry-After", "60"],
+      ["Retry-After", date],
+    ],
+  });
+  const values = denial.after(10_500_000_000n).responseHeaders.map(([, value]) => value);
+  expect(values).toEqual(["1767225600", "50", "50", date]);
 });
 
 test("errors of the caller are thrown and never fail open", async () => {
