@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
 import sys
 import threading
@@ -92,6 +93,15 @@ async def test_waiting_with_asyncio() -> None:
             assert await client.limit(user="a", cost=2)
             assert await client.wait_until_ready(user="a", cost=2, wait_max=5)
             assert not await client.wait_until_ready(user="a", cost=3, wait_max=5)
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_waits_of_a_client_may_be_infinite(kind: str) -> None:
+    with serve(FAST) as server:
+        client = CLIENTS[kind](server.address, domain="d", timeout=5, local_denials_for=math.inf, breaker_open=math.inf)
+        assert client.call("limit", {"user": "a"}, cost=2)
+        assert client.call("wait_until_ready", {"user": "a"}, cost=2, wait_max=math.inf)
+        client.close()
 
 
 def test_a_unix_socket_and_several_addresses(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import {
   type RateLimitResponse,
 } from "./proto/rls_pb.js";
 import { textOf } from "./request.js";
-import { CallError, type CallSettings, type Transport } from "./transport.js";
+import { CallError, TIMER_MAX_MS, type CallSettings, type Transport } from "./transport.js";
 
 export {
   RateLimiter,
@@ -130,7 +130,7 @@ class HttpTransport implements Transport {
   }
 
   async call(message: RateLimitRequest, { timeoutMs, metadata, signal }: CallSettings): Promise<RateLimitResponse> {
-    const timeout = AbortSignal.timeout(timeoutMs);
+    const timeout = AbortSignal.timeout(Math.min(Math.ceil(timeoutMs), TIMER_MAX_MS));
     const send = this.#options.fetch ?? fetch;
     let response: Response;
     let body: string;

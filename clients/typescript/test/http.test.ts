@@ -91,6 +91,10 @@ test("a request that is refused over HTTP for its content or length rejects, wha
   await expect(proxy.limit({ user: "a" })).rejects.toThrow("OUT_OF_RANGE");
 });
 
+test.each([Infinity, 3e9, 4_999.5])("a timeout of %d ms is accepted over HTTP", async (timeoutMs) => {
+  expect((await (await served({ timeoutMs })).limit({ user: "a" })).reason).toBe("decided");
+});
+
 test.each([
   ["", "/json"],
   ["/", "/json"],
