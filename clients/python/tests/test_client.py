@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
+import sys
 import threading
 import time
 from collections import Counter
@@ -17,7 +19,7 @@ import pytest
 from tests.driver import CLIENTS
 from tests.servers import serve
 from tidegate import Decision, Descriptor, Limit, RateLimited, Reason, RequestError, Tidegate, aio
-from tidegate._channel import targets
+from tidegate._channel import options, targets
 
 HUNDRED = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]}"
 FAST = (
@@ -93,6 +95,15 @@ async def test_waiting_with_asyncio() -> None:
             assert not await client.wait_until_ready(user="a", cost=3, wait_max=5)
 
 
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_waits_of_a_client_may_be_infinite(kind: str) -> None:
+    with serve(FAST) as server:
+        client = CLIENTS[kind](server.address, domain="d", timeout=5, local_denials_for=math.inf, breaker_open=math.inf)
+        assert client.call("limit", {"user": "a"}, cost=2)
+        assert client.call("wait_until_ready", {"user": "a"}, cost=2, wait_max=math.inf)
+        client.close()
+
+
 def test_a_unix_socket_and_several_addresses(tmp_path: Path) -> None:
     path = f"unix:{tmp_path}/t.sock"
     with serve(HUNDRED, listen=path), Tidegate(path, domain="d", timeout=5) as client:
@@ -114,6 +125,23 @@ def test_an_address_without_a_port_is_refused() -> None:
             Tidegate(refused, domain="d")
     with pytest.raises(ValueError, match="no address"):
         Tidegate([], domain="d")
+
+
+def test_a_connection_without_calls_stays_open() -> None:
+    # Time cannot be set in the C core. This number is for never; unless set, it is half an hour.
+    assert dict(options(1.0, ()))["grpc.client_idle_timeout_ms"] == 2**31 - 1
+
+
+def test_a_kept_denial_counts_waits_down_and_keeps_times() -> None:
+    headers = [("X-RateLimit-Reset", "1767225600"), ("x-ratelimit-reset", "60"), ("Retry-After", "60")]
+    headers.append(("Retry-After", "Thu, 01 Jan 2026 00:00:00 GMT"))
+    denial = Decision(False, Reason.DECIDED, response_headers=headers)
+    assert [value for _, value in denial._after(10_500_000_000).response_headers] == [
+        "1767225600",
+        "50",
+        "50",
+        "Thu, 01 Jan 2026 00:00:00 GMT",
+    ]
 
 
 def test_errors_of_the_caller_are_raised_and_never_fail_open() -> None:
@@ -187,6 +215,23 @@ async def test_a_cancelled_call_is_no_failure() -> None:
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(client.limit(user="a"), 0.2)
             assert not client._engine.servers.is_open
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 does not know whether a task is cancelled")
+async def test_closing_the_client_fails_calls_and_cancels_no_task() -> None:
+    from tests.servers import misbehaving
+
+    with misbehaving("slow=60s") as address:
+        client = aio.Tidegate(address, domain="d", timeout=30, on_failure="closed")
+        calling, cancelled = (asyncio.ensure_future(client.limit(user="a")) for _ in range(2))
+        # Both tasks run until they wait for the answer.
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await client.close()
+        decision = await calling
+        assert (decision.reason, decision.error) == (Reason.FAILED_CLOSED, "CANCELLED")
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
 
 
 def test_metrics_count_decisions() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+from types import SimpleNamespace
 
 import flask
 import pytest
@@ -56,6 +57,38 @@ def test_a_counting_fake_decides_as_the_server_does(seed: int) -> None:
                     assert one.reset_after_ns == other.reset_after_ns, where
         client.close()
         clock.close()
+
+
+def test_a_clock_that_steps_back_ends_no_window() -> None:
+    now_ns = 1_700_006_400_000_000_000
+    client = FakeTidegate(counting(LIMITS, clock=lambda: now_ns))
+    for step_ns in (0, -1, -20_000_000_000):
+        now_ns += step_ns
+        allowed = [client.limit(window="a").allowed for _ in range(6)]
+        assert allowed == [step_ns == 0] * 4 + [False] * 2
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_limits_of_the_fallback_need_no_wall_clock_after_the_start(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wall_ns, monotonic_ns = 1_700_006_401_000_000_000, 5_000_000_000
+    monkeypatch.setattr(
+        "tidegate.local.time", SimpleNamespace(time_ns=lambda: wall_ns, monotonic_ns=lambda: monotonic_ns)
+    )
+    client = CLIENTS[kind](unused(), domain="d", timeout=5, fallback=LIMITS)
+
+    def allowed(key: str) -> list[bool]:
+        return [client.call("limit", {key: "a"}).allowed for _ in range(6)]
+
+    assert allowed("window") == [True] * 4 + [False] * 2
+    assert allowed("bucket") == [True] * 5 + [False]
+    wall_ns -= 3_600_000_000_000
+    assert allowed("window") == [False] * 6
+    monotonic_ns += 7_000_000_000
+    assert allowed("window") == [False] * 6
+    assert allowed("bucket") == [True] * 5 + [False]
+    monotonic_ns += 2_000_000_000
+    assert allowed("window") == [True] * 4 + [False] * 2
+    client.close()
 
 
 def unused() -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import fastapi
 import flask
 import pytest
 from django.core.exceptions import PermissionDenied
@@ -17,8 +18,9 @@ from django.middleware.http import ConditionalGetMiddleware
 from django.test import RequestFactory
 
 import tests.test_conformance_middleware  # noqa: F401 (configures Django)
-from tidegate import Decision, keys
+from tidegate import Decision, Reason, keys
 from tidegate import django as of_django
+from tidegate import fastapi as of_fastapi
 from tidegate import flask as of_flask
 from tidegate._ends import when_over
 from tidegate.asgi import Message, RateLimitMiddleware, Receive, Scope, Send
@@ -147,6 +149,61 @@ def test_django_releases_the_slots_of_a_response_that_is_replaced_by_304() -> No
     assert served.status_code == 304
     served.close()
     eventually_released(client, 1)
+
+
+# Adding the headers of the decision raised, and the slot stayed held.
+def test_django_releases_the_slots_of_a_view_that_returns_no_response() -> None:
+    client = FakeTidegate(decide)
+    with pytest.raises(AttributeError):
+        of_django.limit(client, ALL)(lambda _: None)(RequestFactory().get("/"))
+    assert list(map(is_release, client.calls)) == [False, True]
+
+
+async def test_django_releases_the_slots_of_an_asynchronous_view_that_returns_no_response() -> None:
+    client = FakeTidegate(decide)
+
+    @of_django.limit(client, ALL)
+    async def view(_: HttpRequest) -> None:
+        pass
+
+    with pytest.raises(AttributeError):
+        await view(RequestFactory().get("/"))
+    assert list(map(is_release, client.calls)) == [False, True]
+
+
+def unsendable(call: FakeCall) -> Decision:
+    """Decide with headers that HTTP does not allow."""
+    if is_release(call):
+        return admitted()
+    headers = [("x-over", "\u2028\n")]
+    return Decision(True, Reason.DECIDED, ticket="slot-1", request_headers=headers, response_headers=headers)
+
+
+def test_flask_releases_the_slots_of_a_response_that_cannot_have_the_headers() -> None:
+    client = FakeTidegate(unsendable)
+    app = flask.Flask(__name__)
+    for _ in range(2):
+        RateLimit(app, client=client, keys=ALL)
+    app.add_url_rule("/", view_func=lambda: "hello")
+    response = app.test_client().get("/")
+    assert response.status_code == 500
+    response.close()
+    assert list(map(is_release, client.calls)) == [False, False, True, True]
+
+
+async def test_asgi_releases_the_slots_of_a_request_that_cannot_be_marked() -> None:
+    client = FakeAioTidegate(unsendable)
+    with pytest.raises(UnicodeEncodeError):
+        await RateLimitMiddleware(receive, client=client, keys=ALL)(dict(SCOPE), receive, send)  # type: ignore[arg-type]
+    assert list(map(is_release, client.calls)) == [False, True]
+
+
+async def test_fastapi_releases_the_slots_of_a_request_that_cannot_be_marked() -> None:
+    client = FakeAioTidegate(unsendable)
+    depends = of_fastapi.limit(client, ALL)
+    with pytest.raises(UnicodeEncodeError):
+        await anext(depends(fastapi.Request(dict(SCOPE)), fastapi.Response()))
+    assert list(map(is_release, client.calls)) == [False, True]
 
 
 @pytest.mark.parametrize("limits_view", [False, True])

@@ -5,6 +5,9 @@ export type { Limit } from "./limit.js";
 const NANOS_PER_SECOND = 1_000_000_000n;
 const NANOS_PER_MILLISECOND = 1e6;
 
+/** The least number of a header that is a Unix time (`--response-headers x-unix`), of 2001. As a wait it would be 31 years. */
+const UNIX_MIN = 1_000_000_000n;
+
 /**
  * The origin of a decision: the server (`decided`), an earlier denial whose reset has not passed (`denied_locally`), or the
  * policy, since no answer arrived (`failed_open`, `failed_closed`).
@@ -242,7 +245,7 @@ function aged(name: string, value: string, elapsedNs: bigint): string {
   const later = (text: string): string => seconds(less(BigInt(text) * NANOS_PER_SECOND, elapsedNs) ?? 0n);
   const lower = name.toLowerCase();
   if (["retry-after", "ratelimit-reset", "x-ratelimit-reset"].includes(lower) && /^\d+$/.test(value)) {
-    return later(value);
+    return BigInt(value) >= UNIX_MIN ? value : later(value);
   }
   return lower === "ratelimit" ? value.replace(/;t=(\d+)/g, (_, text: string) => `;t=${later(text)}`) : value;
 }

@@ -19,7 +19,7 @@ import type {
 import { Request, renewalOf, type Cost, type Descriptor, type DescriptorLike } from "./request.js";
 import { Server, Servers } from "./servers.js";
 import { Slot } from "./slot.js";
-import { CallError, type Transport } from "./transport.js";
+import { CallError, TIMER_MAX_MS, type Transport } from "./transport.js";
 
 /** The decision on a request without an answer: `open` allows it, `closed` denies it. */
 export type OnFailure = "open" | "closed";
@@ -129,9 +129,9 @@ export class RateLimiter {
     this.#options = options;
     this.#timeoutMs = timeoutMs;
     this.#logger = options.logger ?? console;
-    const keptNsMax = BigInt(Math.round((options.localDenialsForMs ?? 1_000) * 1e6));
+    const keptNsMax = nanosOf(options.localDenialsForMs ?? 1_000);
     this.#denials = new LocalDenials(options.localDenials ?? 10_000, keptNsMax);
-    const openNs = BigInt(Math.round((options.breakerOpenMs ?? 1_000) * 1e6));
+    const openNs = nanosOf(options.breakerOpenMs ?? 1_000);
     const failuresMax = options.breakerFailures ?? 5;
     this.#servers = new Servers(transports.map((transport) => new Server(transport, failuresMax, openNs)));
     this.#clock = options.clock ?? monotonicNs;
@@ -205,20 +205,23 @@ export class RateLimiter {
     return this.#decide(descriptors, options.cost ?? 1, options, true, false);
   }
 
-  /** Takes hits as soon as they fit, waiting at most `waitMaxMs`. Returns a denial at once if it does not end by then. */
+  /**
+   * Takes hits as soon as they fit, waiting at most `waitMaxMs`, which may be `Infinity`. Returns a denial at once if it does not end by
+   * then.
+   */
   async waitUntilReady(
     descriptors: DescriptorLike | readonly DescriptorLike[],
     options: CallOptions & { readonly waitMaxMs: number },
   ): Promise<Decision> {
-    const untilNs = this.#clock() + BigInt(Math.round(options.waitMaxMs * 1e6));
+    const untilNs = this.#clock() + nanosOf(options.waitMaxMs);
     for (;;) {
       const decision = await this.limit(descriptors, options);
       const wait = decision.retryAfterNs;
       if (decision.allowed || wait === undefined || this.#clock() + wait > untilNs) {
         return decision;
       }
-      // A timer may be early by a millisecond.
-      await sleep((decision.retryAfterMs ?? 0) + 1, options.signal);
+      // A timer may be early by a millisecond. After the longest timer the call is made again.
+      await sleep(Math.min((decision.retryAfterMs ?? 0) + 1, TIMER_MAX_MS), options.signal);
     }
   }
 
@@ -412,6 +415,11 @@ export class RateLimiter {
 /** Monotonic nanoseconds, by a clock of every runtime. */
 function monotonicNs(): bigint {
   return BigInt(Math.round(performance.now() * 1e6));
+}
+
+/** Nanoseconds of milliseconds, which may be infinite: then of some 285,000 years. */
+function nanosOf(milliseconds: number): bigint {
+  return BigInt(Math.round(Math.min(milliseconds, Number.MAX_SAFE_INTEGER) * 1e6));
 }
 
 function decode(response: RateLimitResponse): Decision {

@@ -7,7 +7,7 @@ import {
   type RateLimitResponse,
 } from "./proto/rls_pb.js";
 import { OPENED_MAX_MS, Renewals } from "./renewal.js";
-import { CallError, type CallSettings, type Transport } from "./transport.js";
+import { CallError, TIMER_MAX_MS, type CallSettings, type Transport } from "./transport.js";
 
 /**
  * Connections to all addresses of a name. An address that accepts connections but fails most calls is left out for a minute. That takes
@@ -62,6 +62,8 @@ export class GrpcTransport implements Transport {
         "grpc.keepalive_time_ms": 30_000,
         "grpc.keepalive_timeout_ms": 5_000,
         "grpc.keepalive_permit_without_calls": 1,
+        // gRPC would disconnect after 30 minutes without a call, and the next call would have to connect within its timeout.
+        "grpc.client_idle_timeout_ms": TIMER_MAX_MS,
         "grpc.initial_reconnect_backoff_ms": 100,
         "grpc.max_reconnect_backoff_ms": 1_000,
         "grpc.use_local_subchannel_pool": 1,

@@ -188,8 +188,22 @@ export function isList(name: string): boolean {
   return ["ratelimit", "ratelimit-policy"].includes(name.toLowerCase());
 }
 
-/** Adds headers of a decision to a response that may have those of an inner middleware. */
-export function addHeaders(response: Headers, decided: Readonly<Record<string, string>>): void {
+/**
+ * Adds headers of a decision to a response that may have those of an inner middleware. Returns that response, or a copy if its headers are
+ * immutable, as those of `fetch` and `Response.redirect`.
+ */
+export function withHeaders(response: Response, decided: Readonly<Record<string, string>>): Response {
+  try {
+    addHeaders(response.headers, decided);
+    return response;
+  } catch {
+    const copy = new Response(response.body, response);
+    addHeaders(copy.headers, decided);
+    return copy;
+  }
+}
+
+function addHeaders(response: Headers, decided: Readonly<Record<string, string>>): void {
   for (const [name, value] of Object.entries(decided)) {
     const inner = response.get(name);
     if (inner === null) {

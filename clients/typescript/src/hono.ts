@@ -5,7 +5,7 @@
  */
 import type { Context, MiddlewareHandler } from "hono";
 import type { Decision, Header } from "./decision.js";
-import { addHeaders, endingWith, Guard, markHeaders, type Admission, type RateLimitOptions } from "./guard.js";
+import { endingWith, Guard, markHeaders, withHeaders, type Admission, type RateLimitOptions } from "./guard.js";
 import { headerValues } from "./incoming.js";
 import type { RequestInfo } from "./keys.js";
 import type { IncomingMessage, ServerResponse } from "node:http";
@@ -37,22 +37,18 @@ export function rateLimit(
         headers: outcome.refusal.headers,
       });
     }
-    if (outcome !== undefined) {
-      context.set("rateLimit", outcome.decision);
-      mark(context, outcome.decision.requestHeaders);
+    if (outcome === undefined) {
+      await next();
+      return undefined;
     }
     try {
+      context.set("rateLimit", outcome.decision);
+      mark(context, outcome.decision.requestHeaders);
       await next();
+      complete(context, outcome);
     } catch (error) {
-      outcome?.end(500);
+      outcome.end(500);
       throw error;
-    }
-    if (outcome !== undefined) {
-      if (context.res.status !== 101) {
-        // On runtimes other than Node.js, the platform makes the response to an upgrade, and its headers are immutable.
-        addHeaders(context.res.headers, outcome.headers);
-      }
-      endWithResponse(context, outcome);
     }
     return undefined;
   };
@@ -66,6 +62,20 @@ interface Platform {
 
 function platformOf(context: Context): Platform {
   return (context.env ?? {}) as Platform;
+}
+
+/** Adds the headers of a decision to the response of the handler, and ends the request with it. */
+function complete(context: Context, admission: Admission): void {
+  // On runtimes other than Node.js, the platform makes the response to an upgrade, which cannot be copied.
+  if (context.res.status !== 101) {
+    const response = withHeaders(context.res, admission.headers);
+    if (response !== context.res) {
+      // Hono would set the headers of the replaced response again.
+      context.res = undefined;
+      context.res = response;
+    }
+  }
+  endWithResponse(context, admission);
 }
 
 /** Ends a request whose handler has ended, once its response was sent or its client has left. */
@@ -106,7 +116,10 @@ function mark(context: Context, marks: readonly Header[]): void {
     // The headers of a request from a platform may be immutable.
     const headers = new Headers(context.req.raw.headers);
     markHeaders(headers, marks);
-    context.req.raw = new Request(context.req.raw, { headers });
+    const { raw } = context.req;
+    // A request whose body was read cannot be copied. Hono has kept what it read of it.
+    const { method, signal } = raw;
+    context.req.raw = raw.bodyUsed ? new Request(raw.url, { method, headers, signal }) : new Request(raw, { headers });
   }
 }
 

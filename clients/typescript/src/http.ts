@@ -12,7 +12,7 @@ import {
   type RateLimitResponse,
 } from "./proto/rls_pb.js";
 import { textOf } from "./request.js";
-import { CallError, type CallSettings, type Transport } from "./transport.js";
+import { CallError, TIMER_MAX_MS, type CallSettings, type Transport } from "./transport.js";
 
 export {
   RateLimiter,
@@ -49,12 +49,19 @@ export class Tidegate extends RateLimiter {
   /**
    * Creates a client.
    *
-   * @param url - The server's HTTP port, such as `http://127.0.0.1:8082`.
+   * @param url - The server's HTTP port, such as `http://127.0.0.1:8082`, or a path of a gateway that leads there.
    * @param options - The settings.
    */
   constructor(url = "http://127.0.0.1:8082", options: TidegateOptions = {}) {
-    super([new HttpTransport(new URL("/json", url), options)], options);
+    super([new HttpTransport(jsonUrl(url), options)], options);
   }
+}
+
+/** The URL of calls: `/json` below the path of `url`, unless it is there already. */
+function jsonUrl(url: string): URL {
+  const parsed = new URL(url);
+  parsed.pathname = parsed.pathname.replace(/(\/json)?\/*$/, "/json");
+  return parsed;
 }
 
 /** The message of an error with those of its causes: `fetch` itself always reports `fetch failed`. */
@@ -69,15 +76,33 @@ function withCauses(error: unknown): string {
   return messages.join(": ");
 }
 
-/** The gRPC codes of HTTP statuses; every other status is UNAVAILABLE. */
+/** The gRPC codes of HTTP statuses without a decision; every other status is UNAVAILABLE. */
 const CODES: Readonly<Record<number, string>> = {
-  400: "INVALID_ARGUMENT",
   401: "UNAUTHENTICATED",
   403: "PERMISSION_DENIED",
   404: "UNIMPLEMENTED",
   405: "UNIMPLEMENTED",
-  413: "OUT_OF_RANGE",
 };
+
+/** The name of a status, which proxies send as a text. */
+const NAME_OF_STATUS = /^(\d{3} )?bad request\n$/i;
+
+/**
+ * The gRPC code if a response refuses the request for what the caller has sent. The server states its reason in a line of plain text; a
+ * proxy that responds with 400 has a page, or the name of the status. 413 is for the length of this request, also from a proxy: failing
+ * open would let an overlong key pass every limit.
+ */
+function refusalOf({ status, headers }: Response, body: string): string | undefined {
+  if (status === 413) {
+    return "OUT_OF_RANGE";
+  }
+  const isText = headers.get("content-type")?.toLowerCase() === "text/plain; charset=utf-8";
+  const isOfServer = isText && body.endsWith("\n") && !NAME_OF_STATUS.test(body);
+  return status === 400 && isOfServer ? "INVALID_ARGUMENT" : undefined;
+}
+
+/** The length of a body in the message of an error: enough for a reason, less than the page of a proxy. */
+const SHOWN_MAX = 300;
 
 /** The JSON of a message, whose values become text: of values that are not UTF-8, bytes beyond ASCII are written as `\xff`. */
 function jsonOf(message: RateLimitRequest): JsonValue {
@@ -105,7 +130,7 @@ class HttpTransport implements Transport {
   }
 
   async call(message: RateLimitRequest, { timeoutMs, metadata, signal }: CallSettings): Promise<RateLimitResponse> {
-    const timeout = AbortSignal.timeout(timeoutMs);
+    const timeout = AbortSignal.timeout(Math.min(Math.ceil(timeoutMs), TIMER_MAX_MS));
     const send = this.#options.fetch ?? fetch;
     let response: Response;
     let body: string;
@@ -125,17 +150,29 @@ class HttpTransport implements Transport {
       });
       body = await response.text();
     } catch (error) {
-      throw new CallError(timeout.aborted ? "DEADLINE_EXCEEDED" : "UNAVAILABLE", withCauses(error));
+      throw this.#failure(timeout.aborted ? "DEADLINE_EXCEEDED" : "UNAVAILABLE", withCauses(error));
+    }
+    const { status } = response;
+    const reason = body.trim().slice(0, SHOWN_MAX);
+    const refusal = refusalOf(response, body);
+    if (refusal !== undefined) {
+      throw new CallError(refusal, reason);
     }
     // 429 is OVER_LIMIT, with a message like that of 200.
-    if (response.status !== 200 && response.status !== 429) {
-      throw new CallError(CODES[response.status] ?? "UNAVAILABLE", body.trim() || `HTTP status ${response.status}`);
+    if (status !== 200 && status !== 429) {
+      throw this.#failure(CODES[status] ?? "UNAVAILABLE", `HTTP status ${status}${reason && `: ${reason}`}`);
     }
     try {
       return fromJson(RateLimitResponseSchema, JSON.parse(body) as JsonValue, { ignoreUnknownFields: true });
     } catch (error) {
-      throw new CallError("INTERNAL", `the answer is not a RateLimitResponse: ${String(error)}`);
+      throw this.#failure("INTERNAL", `the answer is not a RateLimitResponse: ${String(error)}`);
     }
+  }
+
+  /** A call without an answer; its message has the URL, without what may be secret. */
+  #failure(code: string, message: string): CallError {
+    const { origin, pathname } = this.#url;
+    return new CallError(code, `${origin}${pathname}: ${message}`);
   }
 
   /** The runtime itself connects. */

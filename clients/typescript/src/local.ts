@@ -58,7 +58,7 @@ export class LocalLimits {
   ) {
     this.#rules = limits.map(ruleOf);
     this.#countersMax = options.countersMax ?? 100_000;
-    this.#clock = options.clock ?? (() => BigInt(Date.now()) * 1_000_000n);
+    this.#clock = options.clock ?? steadyClock();
   }
 
   /** Decides a request, and takes or gives back its hits. */
@@ -102,14 +102,22 @@ export class LocalLimits {
     // The map is in the order of use.
     this.#counters.delete(identity);
     this.#counters.set(identity, counter);
+    // No time passes if a clock steps back.
+    const atNs = nowNs > counter.atNs ? nowNs : counter.atNs;
     if (rule.isBucket) {
-      counter.used = atLeastZero(counter.used - atLeastZero(nowNs - counter.atNs) * rule.requests);
-    } else if (nowNs / rule.perNs !== counter.atNs / rule.perNs) {
+      counter.used = atLeastZero(counter.used - (atNs - counter.atNs) * rule.requests);
+    } else if (atNs / rule.perNs !== counter.atNs / rule.perNs) {
       counter.used = 0n;
     }
-    counter.atNs = nowNs > counter.atNs ? nowNs : counter.atNs;
+    counter.atNs = atNs;
     return { rule, counter };
   }
+}
+
+/** A clock of Unix nanoseconds, set once. A wall clock that steps back would stop the refill of buckets. */
+function steadyClock(): () => bigint {
+  const startedMs = Date.now() - performance.now();
+  return () => BigInt(Math.round((startedMs + performance.now()) * 1e6));
 }
 
 function ruleOf(given: LocalLimit): Rule {

@@ -3,7 +3,7 @@
  *
  * @packageDocumentation
  */
-import { addHeaders, Guard, markHeaders, type RateLimitOptions } from "./guard.js";
+import { Guard, markHeaders, withHeaders, type RateLimitOptions } from "./guard.js";
 import type { RequestInfo } from "./keys.js";
 
 export type { DeniedBody, RateLimitOptions } from "./guard.js";
@@ -38,9 +38,7 @@ export function rateLimit(options: NextRateLimitOptions): (request: Request) => 
     }
     const headers = new Headers(request.headers);
     markHeaders(headers, outcome?.decision.requestHeaders ?? []);
-    const response = options.next({ request: { headers } });
-    addHeaders(response.headers, outcome?.headers ?? {});
-    return response;
+    return withHeaders(options.next({ request: { headers } }), outcome?.headers ?? {});
   };
 }
 

@@ -74,7 +74,7 @@ export function counting(
   limits: readonly LocalLimit[],
   options: { readonly clock?: () => bigint } = {},
 ): (call: FakeCall) => Decision {
-  const local = new LocalLimits(limits, options);
+  const local = new LocalLimits(limits, { clock: () => BigInt(Date.now()) * 1_000_000n, ...options });
   return ({ entries, costs, givesBack }) =>
     local.decide(entries.map((one, index) => ({ entries: Object.entries(one), givesBack, cost: costs[index] ?? 1n })));
 }

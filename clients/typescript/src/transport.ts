@@ -26,3 +26,6 @@ export interface Transport {
   isConnected(): boolean;
   close(): void;
 }
+
+/** The longest timer of runtimes, 24.8 days: longer timers fire at once. */
+export const TIMER_MAX_MS = 2_147_483_647;

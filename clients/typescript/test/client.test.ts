@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { expect, onTestFinished, test } from "vitest";
-import { Descriptor, RequestError, Tidegate, type Reason, type TidegateOptions } from "../src/index.js";
-import { targets } from "../src/grpc.js";
+import { expect, onTestFinished, test, vi } from "vitest";
+import { Decision, Descriptor, RequestError, Tidegate, type Reason, type TidegateOptions } from "../src/index.js";
+import { GrpcTransport, targets } from "../src/grpc.js";
 import { folder, misbehaving, serve, unusedPort } from "./servers.js";
 
 const HUNDRED = "{domain: d, descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 100}}]}";
@@ -80,6 +80,20 @@ test("a Unix socket, and several addresses", async () => {
   expect(left.size).toBeLessThan(calls);
 });
 
+test("a connection stays open for hours without a call", async () => {
+  const { address } = await serve(HUNDRED);
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "Date"] });
+  onTestFinished(() => void vi.useRealTimers());
+  // In this time there is no response to a PING.
+  const transport = new GrpcTransport(address, undefined, { "grpc.keepalive_time_ms": 2_147_483_647 });
+  onTestFinished(() => {
+    transport.close();
+  });
+  await expect.poll(() => transport.isConnected(), { timeout: 5_000 }).toBe(true);
+  vi.advanceTimersByTime(10 * 3_600_000);
+  expect(transport.isConnected()).toBe(true);
+});
+
 test("an address without a port is refused", () => {
   const accepted = ["127.0.0.1:8081", "limits.example:8081", "[::1]:8081", "unix:/run/t.sock", "dns:///name:8081"];
   expect(targets(accepted)).toEqual(accepted);
@@ -87,6 +101,20 @@ test("an address without a port is refused", () => {
     expect(() => new Tidegate(refused), refused).toThrow("has no port; write host:port");
   }
   expect(() => new Tidegate([])).toThrow("no address");
+});
+
+test("a kept denial counts waits down and keeps times", () => {
+  const date = "Thu, 01 Jan 2026 00:00:00 GMT";
+  const denial = new Decision(false, "decided", [], {
+    responseHeaders: [
+      ["X-RateLimit-Reset", "1767225600"],
+      ["x-ratelimit-reset", "60"],
+      ["Retry-After", "60"],
+      ["Retry-After", date],
+    ],
+  });
+  const values = denial.after(10_500_000_000n).responseHeaders.map(([, value]) => value);
+  expect(values).toEqual(["1767225600", "50", "50", date]);
 });
 
 test("errors of the caller are thrown and never fail open", async () => {

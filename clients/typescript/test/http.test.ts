@@ -64,6 +64,56 @@ test("failures over HTTP have the codes of gRPC", async () => {
   await expect((await served()).limit({ user: "x".repeat(2_000_000) })).rejects.toThrow("OUT_OF_RANGE");
 });
 
+// An answer of nginx, of Envoy, and of servers in Go. All requests were answered with 400, although the policy was to fail open.
+test.each([
+  [400, "text/html", "<html><head><title>400 Bad Request</title></head></html>\r\n"],
+  [400, "text/plain", "Bad Request"],
+  [400, "text/plain; charset=utf-8", "400 Bad Request"],
+  [400, "text/plain; charset=utf-8", "Bad Request\n"],
+  [400, "text/plain; charset=utf-8", ""],
+])("the policy decides if a proxy responds with %i, %s, %j", async (status, type, body) => {
+  const client = await clientOf((_, response) => {
+    response.writeHead(status, { "content-type": type }).end(body);
+  });
+  const decision = await client.limit({ user: "a" });
+  expect([decision.reason, decision.error]).toEqual(["failed_open", "UNAVAILABLE"]);
+  expect(decision.errorMessage).toMatch(new RegExp(`^http://127.0.0.1:\\d+/json: HTTP status ${status}`));
+});
+
+test("a request that is refused over HTTP for its content or length rejects, whatever the policy", async () => {
+  const client = await served();
+  const entries = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, key) => [`k${key}`, "a"]));
+  await expect(client.limit(entries(1_000))).rejects.toThrow("INVALID_ARGUMENT: descriptors[0].entries");
+  await expect(client.limit({ user: "x".repeat(2_000_000) })).rejects.toThrow("OUT_OF_RANGE: the body is longer");
+  const proxy = await clientOf((request, response) => {
+    request.resume().once("end", () => response.writeHead(413, { "content-type": "text/html" }).end("a page"));
+  });
+  await expect(proxy.limit({ user: "a" })).rejects.toThrow("OUT_OF_RANGE");
+});
+
+test.each([Infinity, 3e9, 4_999.5])("a timeout of %d ms is accepted over HTTP", async (timeoutMs) => {
+  expect((await (await served({ timeoutMs })).limit({ user: "a" })).reason).toBe("decided");
+});
+
+test.each([
+  ["", "/json"],
+  ["/", "/json"],
+  ["/json", "/json"],
+  ["/tidegate", "/tidegate/json"],
+  ["/tidegate/", "/tidegate/json"],
+])("calls of a client for the path %j are sent to %j", async (path, expected) => {
+  const seen: unknown[] = [];
+  const options: TidegateOptions = {
+    domain: "d",
+    fetch: (url) => {
+      seen.push(url);
+      return Promise.resolve(Response.json({ overallCode: "OK" }));
+    },
+  };
+  await new Tidegate(`http://gateway.example${path}`, options).limit({ user: "a" });
+  expect(String(seen[0])).toBe(`http://gateway.example${expected}`);
+});
+
 test("an aborted call over HTTP rejects with the reason and is no failure", async () => {
   const seen: string[] = [];
   const client = await clientOf(() => undefined, { onDecision: ({ reason }) => seen.push(reason) });

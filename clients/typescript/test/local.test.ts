@@ -1,5 +1,6 @@
-import { expect, onTestFinished, test } from "vitest";
+import { expect, onTestFinished, test, vi } from "vitest";
 import { constant, Tidegate, type LocalLimit } from "../src/index.js";
+import { LocalLimits } from "../src/local.js";
 import { rateLimit } from "../src/next.js";
 import { counting, FakeTidegate } from "../src/testing.js";
 import { clockOf, serve, unusedPort } from "./servers.js";
@@ -24,6 +25,12 @@ function chanceOf(seed: number): (bound: number) => number {
     state = (state * 48_271) % 2_147_483_647;
     return state % bound;
   };
+}
+
+/** Of six requests, the number that are allowed. */
+async function allowed(client: FakeTidegate, entries: Record<string, string>): Promise<number> {
+  const decisions = await Promise.all(Array.from({ length: 6 }, () => client.limit(entries)));
+  return decisions.filter((one) => one.allowed).length;
 }
 
 test.each([0, 1, 2])("a counting fake decides as the server does (seed %i)", async (seed) => {
@@ -53,6 +60,35 @@ test.each([0, 1, 2])("a counting fake decides as the server does (seed %i)", asy
     });
     expect(seen(local), `step ${step}: ${operation} ${JSON.stringify(some)} ${options.cost}`).toEqual(seen(real));
   }
+});
+
+test("a clock that steps back ends no window", async () => {
+  let nowNs = 1_700_006_400_000_000_000n;
+  const fake = new FakeTidegate(counting(LIMITS, { clock: () => nowNs }));
+  for (const stepNs of [0n, -1n, -20_000_000_000n]) {
+    nowNs += stepNs;
+    expect(await allowed(fake, { window: "a" })).toBe(stepNs === 0n ? 4 : 0);
+  }
+});
+
+test("limits of the fallback need no wall clock after the start", async () => {
+  let [wallMs, monotonicMs] = [1_700_006_401_000, 5_000.25];
+  vi.spyOn(Date, "now").mockImplementation(() => wallMs);
+  vi.spyOn(performance, "now").mockImplementation(() => monotonicMs);
+  onTestFinished(() => void vi.restoreAllMocks());
+  const local = new LocalLimits(LIMITS);
+  const limiter = new FakeTidegate(({ entries, costs }) =>
+    local.decide(entries.map((one) => ({ entries: Object.entries(one), cost: costs[0] ?? 1n, givesBack: false }))),
+  );
+  expect(await allowed(limiter, { window: "a" })).toBe(4);
+  expect(await allowed(limiter, { bucket: "a" })).toBe(5);
+  wallMs -= 3_600_000;
+  expect(await allowed(limiter, { window: "a" })).toBe(0);
+  monotonicMs += 7_000;
+  expect(await allowed(limiter, { window: "a" })).toBe(0);
+  expect(await allowed(limiter, { bucket: "a" })).toBe(5);
+  monotonicMs += 2_000;
+  expect(await allowed(limiter, { window: "a" })).toBe(4);
 });
 
 test("a fallback limits requests without an answer, and middleware denies with 429", async () => {

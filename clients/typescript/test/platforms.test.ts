@@ -5,6 +5,7 @@ import { serve as serveHono, upgradeWebSocket, type WebSocketServerLike } from "
 import express from "express";
 import Fastify, { type FastifyInstance } from "fastify";
 import { Hono } from "hono";
+import { createServer as createHttp } from "node:http";
 import { connect, createServer as createHttp2 } from "node:http2";
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -14,7 +15,16 @@ import { WebSocket, WebSocketServer } from "ws";
 import { rateLimit as expressRateLimit } from "../src/express.js";
 import { rateLimit as fastifyRateLimit } from "../src/fastify.js";
 import { rateLimit as honoRateLimit } from "../src/hono.js";
-import { clientAddress, constant, custom, header, RequestError, Tidegate, type Missing } from "../src/index.js";
+import {
+  clientAddress,
+  constant,
+  custom,
+  Decision,
+  header,
+  RequestError,
+  Tidegate,
+  type Missing,
+} from "../src/index.js";
 import { rateLimit as nextRateLimit } from "../src/next.js";
 import { admitted, denied, FakeTidegate } from "../src/testing.js";
 import { serve } from "./servers.js";
@@ -339,6 +349,67 @@ test("a response before a late decision of Fastify keeps no slot", async () => {
   onTestFinished(() => application.close());
   expect((await fetch(address)).status).toBe(503);
   await isReleased(client);
+});
+
+/** The URL of a server that responds with `Ratelimit: "upstream";r=9`. */
+async function upstream(): Promise<string> {
+  const server = createHttp((_, response) => {
+    response.setHeader("ratelimit", '"upstream";r=9').setHeader("set-cookie", ["a=1", "b=2"]).end("fetched");
+  }).listen(0, "127.0.0.1");
+  onTestFinished(() => void server.close());
+  await once(server, "listening");
+  return `http://127.0.0.1:${(server.address() as { readonly port: number }).port}/`;
+}
+
+// The headers of such a response are immutable: the client got 500, and the slot stayed held.
+test("a handler of Hono that returns the response of fetch gets the headers and keeps no slot", async () => {
+  const client = new FakeTidegate(admitted({ ticket: "slot-1", rule: "all", remaining: 7 }));
+  const application = new Hono();
+  application.use(honoRateLimit({ client, keys: [constant("route", "all")] }));
+  const url = await upstream();
+  application.get("/", () => fetch(url));
+  const response = await application.request("/");
+  expect([response.status, response.headers.get("ratelimit"), response.headers.getSetCookie()]).toEqual([
+    200,
+    '"all";r=7, "upstream";r=9',
+    ["a=1", "b=2"],
+  ]);
+  expect(await response.text()).toBe("fetched");
+  await isReleased(client);
+});
+
+test("a request of Hono is marked after its body was read, and keeps no slot", async () => {
+  const marked = { ticket: "slot-1", requestHeaders: [["x-over", "yes"]] } as const;
+  const client = new FakeTidegate(new Decision(true, "decided", [], marked));
+  const application = new Hono();
+  application.use(async (context, next) => {
+    await context.req.json();
+    await next();
+  });
+  application.use(honoRateLimit({ client, keys: [constant("route", "all")] }));
+  application.post("/", async ({ req }) => Response.json([req.header("x-over"), await req.json(), await req.text()]));
+  const response = await application.request("/", { method: "POST", body: '{"a":1}' });
+  expect(await response.json()).toEqual(["yes", { a: 1 }, '{"a":1}']);
+  await isReleased(client);
+});
+
+test("a request of Hono whose response cannot have the headers keeps no slot", async () => {
+  const malformed = { ticket: "slot-1", responseHeaders: [["x-name", "two\nlines"]] } as const;
+  const client = new FakeTidegate(new Decision(true, "decided", [], malformed));
+  const application = new Hono();
+  application.use(honoRateLimit({ client, keys: [constant("route", "all")] }));
+  application.get("/", (context) => context.text("hello"));
+  application.onError((_, context) => context.text("failed", 500));
+  expect((await application.request("/")).status).toBe(500);
+  await isReleased(client);
+});
+
+test("middleware of Next.js adds headers to a response whose headers are immutable", async () => {
+  const client = new FakeTidegate(admitted({ rule: "all", remaining: 7 }));
+  const fetched = await fetch(await upstream());
+  const limit = nextRateLimit({ client, next: () => fetched, keys: [constant("route", "all")] });
+  const response = await limit(new Request("http://app.example/"));
+  expect(response.headers.get("ratelimit")).toBe('"all";r=7, "upstream";r=9');
 });
 
 test("middleware of Next.js keeps no slot, and logs that", async () => {

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, onTestFinished, test, vi } from "vitest";
 import { constant, header, RequestError, type Slot, Tidegate, type TidegateOptions } from "../src/index.js";
 import { rateLimit } from "../src/next.js";
 import { admitted, denied, failed, FakeTidegate } from "../src/testing.js";
@@ -214,4 +214,29 @@ test("a slot whose client is closed is logged and ends no scope with an error", 
   client.close();
   await slot[Symbol.asyncDispose]();
   expect(logger.lines).toEqual(["the end of a request is lost: its slots and estimates end after max_hold"]);
+});
+
+test("waits without a bound, and beyond the longest timer, end when the hits fit", async () => {
+  vi.useFakeTimers();
+  onTestFinished(() => void vi.useRealTimers());
+  const days = 86_400_000;
+  const untilMs = performance.now() + 40 * days;
+  const client = new FakeTidegate(() => {
+    const retryAfterMs = untilMs - performance.now();
+    return retryAfterMs > 0 ? denied({ retryAfterMs }) : admitted();
+  });
+  const waiting = client.waitUntilReady({ user: "a" }, { waitMaxMs: Infinity });
+  await vi.advanceTimersByTimeAsync(39 * days);
+  // At the start, and after the longest timer.
+  expect(client.calls).toHaveLength(2);
+  await vi.advanceTimersByTimeAsync(2 * days);
+  expect((await waiting).allowed).toBe(true);
+});
+
+test("settings of a client may be infinite", async () => {
+  const { address } = await serve(HUNDRED);
+  const client = clientOf(address, { timeoutMs: Infinity, localDenialsForMs: Infinity, breakerOpenMs: Infinity });
+  await client.limit({ user: "a" }, { cost: 100 });
+  expect((await client.limit({ user: "a" })).reason).toBe("decided");
+  expect((await client.limit({ user: "a" })).reason).toBe("denied_locally");
 });

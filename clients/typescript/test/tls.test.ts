@@ -106,6 +106,6 @@ test("the client over HTTP verifies the certificate of a proxy that terminates T
     run(process.execPath, ["--import", "tsx", "--input-type=module", "--eval", program], environment);
   expect(await decide({ NODE_EXTRA_CA_CERTS: authority.path })).toBe("decided 99 undefined undefined\n");
   expect(await decide({})).toBe(
-    "failed_open undefined UNAVAILABLE fetch failed: unable to verify the first certificate\n",
+    `failed_open undefined UNAVAILABLE https://127.0.0.1:${port}/json: fetch failed: unable to verify the first certificate\n`,
   );
 }, 60_000);

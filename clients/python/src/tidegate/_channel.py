@@ -49,6 +49,9 @@ _OPTIONS: Final[tuple[tuple[str, str | int], ...]] = (
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
+    # Never. gRPC would disconnect after 30 minutes without a call, and the next call would have to connect within its
+    # timeout.
+    ("grpc.client_idle_timeout_ms", 2_147_483_647),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.use_local_subchannel_pool", 1),

@@ -13,6 +13,9 @@ from tidegate._limit import Limit, policy, quoted
 from tidegate._proto import rls_pb2 as pb
 
 _NANOS: Final = 1_000_000_000
+#: The least number of a header that is a Unix time (`--response-headers x-unix`), of 2001. As a wait it would be
+#: 31 years.
+_UNIX_MIN: Final = 1_000_000_000
 #: The parameter of `RateLimit` with the seconds until a reset.
 _SECONDS_LEFT: Final = re.compile(r";t=(\d+)")
 
@@ -374,7 +377,7 @@ def _aged(name: str, value: str, elapsed_ns: int) -> str:
 
     lower = name.lower()
     if lower in ("retry-after", "ratelimit-reset", "x-ratelimit-reset") and value.isdecimal():
-        return less(value)
+        return value if int(value) >= _UNIX_MIN else less(value)
     if lower == "ratelimit":
         return _SECONDS_LEFT.sub(lambda found: f";t={less(found[1])}", value)
     return value

@@ -35,6 +35,8 @@ Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 
 _EXACT: Final[Metadata] = (("tidegate-precision", "exact"),)
 _NANOS: Final = 1_000_000_000
+#: The longest wait, 31 years, also of a wait without end.
+_SECONDS_MAX: Final = 1_000_000_000
 #: Time between two lines about a server that does not answer.
 _LOGGED_EVERY_NS: Final = 60 * _NANOS
 #: Errors of the caller: failing open would let an overlong key pass every limit. Every other status is a failure of the
@@ -150,9 +152,9 @@ class Engine:
         #: The timeout until the first call is over: it opens the connection.
         self._first_timeout = max(timeout, connect_timeout)
         self._on_failure = _policy(on_failure)
-        self._denials = LocalDenials(local_denials, int(local_denials_for * _NANOS))
+        self._denials = LocalDenials(local_denials, _nanos(local_denials_for))
         self._keeps_denials = local_denials > 0 and local_denials_for > 0
-        open_ns = int(breaker_open * _NANOS)
+        open_ns = _nanos(breaker_open)
         self.servers = Servers([Server(target, breaker_failures, open_ns) for target in targets])
         self.is_closed = False
         #: Decisions without an answer since the last line about them.
@@ -336,7 +338,7 @@ class Waiting:
 
     def __init__(self, timeout: float, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._clock = clock
-        self._until_ns = clock() + int(timeout * _NANOS)
+        self._until_ns = clock() + _nanos(timeout)
 
     def before_retry(self, decision: Decision) -> float | None:
         """Return the seconds to wait; None if the decision stands."""
@@ -345,6 +347,11 @@ class Waiting:
             return None
         # The next nanosecond that a float can hold: never shorter than the wait.
         return (wait_ns + 1000) / _NANOS
+
+
+def _nanos(seconds: float) -> int:
+    """Return the nanoseconds of seconds, which may be infinite."""
+    return int(min(seconds, _SECONDS_MAX) * _NANOS)
 
 
 def _policy(on_failure: OnFailure) -> OnFailure:

@@ -221,7 +221,7 @@ class Tidegate:
         timeout: float | None = None,
         **entries: str,
     ) -> Decision:
-        """Take `cost` hits as soon as they fit, waiting at most `wait_max` seconds.
+        """Take `cost` hits as soon as they fit, waiting at most `wait_max` seconds, which may be infinite.
 
         Returns a denial at once if it cannot be over by then.
         """

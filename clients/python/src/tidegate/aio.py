@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -227,7 +228,7 @@ class Tidegate:
         timeout: float | None = None,
         **entries: str,
     ) -> Decision:
-        """Take `cost` hits as soon as they fit, waiting at most `wait_max` seconds.
+        """Take `cost` hits as soon as they fit, waiting at most `wait_max` seconds, which may be infinite.
 
         Returns a denial at once if it cannot be over by then.
         """
@@ -286,6 +287,11 @@ class Tidegate:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 self._renew(call.server, connection)
             return self._engine.failed(call, error.code().name, error.details() or "")
+        except asyncio.CancelledError:
+            if not _is_task_cancelled():
+                return self._engine.failed(call, "CANCELLED", "the connection was closed")
+            self._engine.abandoned(call)
+            raise
         except BaseException:
             self._engine.abandoned(call)
             raise
@@ -380,3 +386,12 @@ class Tidegate:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _is_task_cancelled() -> bool:
+    """Return whether the current task is cancelled, not only its call: `grpc.aio` cancels those of closed channels."""
+    if sys.version_info < (3, 11):
+        # Python 3.10 does not know.
+        return True
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

@@ -96,10 +96,10 @@ class RateLimitMiddleware:
             await Responding(scope, send, {}).run(self._app, receive)
             return
         decision = slot.decision
-        scope.setdefault("state", {})["rate_limit"] = decision
-        mark(scope, decision)
         responding = Responding(scope, send, self._guard.headers(decision))
         try:
+            scope.setdefault("state", {})["rate_limit"] = decision
+            mark(scope, decision)
             await responding.run(self._app, receive)
         finally:
             await self._guard.end_async(self._client, slot, responding.status)

@@ -171,13 +171,12 @@ class _Limited:
             return _response(outcome)
         if outcome is None:
             return cast("HttpResponseBase", get_response(request))
-        _prepare(request, outcome.decision)
         try:
-            response = get_response(request)
+            _prepare(request, outcome.decision)
+            return self._complete(get_response(request), outcome)
         except BaseException as error:
             self._end(outcome, _status_of(error))
             raise
-        return self._complete(response, outcome)
 
     async def serve_async(self, request: HttpRequest, get_response: Callable[[HttpRequest], Any]) -> HttpResponseBase:
         client = self._client
@@ -190,14 +189,13 @@ class _Limited:
             return _response(outcome)
         if outcome is None:
             return cast("HttpResponseBase", await get_response(request))
-        _prepare(request, outcome.decision)
         try:
-            response = await get_response(request)
+            _prepare(request, outcome.decision)
+            return self._complete(await get_response(request), outcome)
         except BaseException as error:
             # Even if the request is cancelled because its client has left.
             await asyncio.shield(sync_to_async(self._end, thread_sensitive=False)(outcome, _status_of(error)))
             raise
-        return self._complete(response, outcome)
 
     def _end(self, slot: Slot | AioSlot, status: int | None) -> None:
         client = self._client

@@ -127,12 +127,12 @@ def limit(
             yield None
             return
         decision = slot.decision
-        request.state.rate_limit = decision
-        mark(request.scope, decision)
-        # A dependency of the application comes before that of its route.
-        headers = request.scope.get(_HEADERS, response.headers)
-        headers.update(joined(headers.items(), guard.headers(decision)))
         async with slot:
+            request.state.rate_limit = decision
+            mark(request.scope, decision)
+            # A dependency of the application comes before that of its route.
+            headers = request.scope.get(_HEADERS, response.headers)
+            headers.update(joined(headers.items(), guard.headers(decision)))
             yield decision
 
     return rate_limit

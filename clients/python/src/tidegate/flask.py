@@ -88,21 +88,20 @@ class RateLimit:
         return None
 
     def _after(self, response: flask.Response) -> flask.Response:
-        for slot in self._taken():
-            _complete(response, client=self._client, guard=self._guard, slot=slot)
+        for held in self._own():
+            _complete(response, client=self._client, guard=self._guard, slot=held[1])
+            _held().remove(held)
         return response
 
     def _teardown(self, _: BaseException | None) -> None:
-        # For a request whose error the application does not handle.
-        for slot in self._taken():
-            self._guard.end(self._client, slot, 500)
+        # For a request whose error the application does not handle, or whose response cannot have the headers.
+        for held in self._own():
+            _held().remove(held)
+            self._guard.end(self._client, held[1], 500)
 
-    def _taken(self) -> list[Slot]:
-        """Return the slots that this extension holds for the request, and stop holding them."""
-        held = _held()
-        own = [slot for extension, slot in held if extension is self]
-        held[:] = [(extension, slot) for extension, slot in held if extension is not self]
-        return own
+    def _own(self) -> list[tuple[RateLimit, Slot]]:
+        """Return what this extension holds for the request."""
+        return [held for held in _held() if held[0] is self]
 
 
 def limit(

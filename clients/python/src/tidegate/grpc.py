@@ -205,11 +205,11 @@ class AioRateLimitInterceptor(_Interceptor, _AioServerInterceptor):
             if isinstance(outcome, Refusal):
                 self._refuse_blocking(outcome, context)
                 return
-            if isinstance(outcome, AioSlot):
-                context.set_trailing_metadata(self._trailers(outcome.decision))
-            admitted = marked(context, None if outcome is None else outcome.decision)
             is_abandoned = False
             try:
+                if isinstance(outcome, AioSlot):
+                    context.set_trailing_metadata(self._trailers(outcome.decision))
+                admitted = marked(context, None if outcome is None else outcome.decision)
                 if handler.response_streaming:
                     yield from inner(request, admitted)
                 else:

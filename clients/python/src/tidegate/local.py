@@ -73,12 +73,13 @@ class _Counter:
         self.used = 0
 
     def advance(self, limit: LocalLimit, now_ns: int) -> None:
-        """Apply the time since the last use: a bucket refills, a window ends."""
+        """Apply the time since the last use: a bucket refills, a window ends. No time passes if a clock steps back."""
+        now_ns = max(now_ns, self.at_ns)
         if limit.algorithm == "token_bucket":
-            self.used = max(0, self.used - max(0, now_ns - self.at_ns) * limit.requests)
+            self.used = max(0, self.used - (now_ns - self.at_ns) * limit.requests)
         elif now_ns // limit.per_ns != self.at_ns // limit.per_ns:
             self.used = 0
-        self.at_ns = max(self.at_ns, now_ns)
+        self.at_ns = now_ns
 
     def status(self, limit: LocalLimit, cost: int, *, over: bool) -> Status:
         """Return the status: the wait of such a request over the limit, or the time until the limit is free."""
@@ -100,12 +101,12 @@ class LocalLimits:
         limits: Iterable[LocalLimit],
         *,
         counters_max: int = 100_000,
-        clock: Callable[[], int] = time.time_ns,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         """Create the limits; `clock` is Unix nanoseconds. Beyond the maximum, the least recently used counter goes."""
         self._limits = tuple(limits)
         self._max = counters_max
-        self._clock = clock
+        self._clock = _steady_clock() if clock is None else clock
         self._counters: OrderedDict[tuple[int, tuple[str, ...]], _Counter] = OrderedDict()
         self._lock = Lock()
 
@@ -145,6 +146,12 @@ class LocalLimits:
                 counter.advance(limit, now_ns)
                 return (limit, counter), cost, gives_back
         return None, cost, gives_back
+
+
+def _steady_clock() -> Callable[[], int]:
+    """Return a clock of Unix nanoseconds, set once. A wall clock that steps back would stop the refill of buckets."""
+    started_ns = time.time_ns() - time.monotonic_ns()
+    return lambda: started_ns + time.monotonic_ns()
 
 
 def _fits(limit: LocalLimit, counter: _Counter, cost: int) -> bool:
