@@ -191,6 +191,26 @@ fn a_request_that_a_filter_does_not_limit_is_not_explained_as_limited() {
     }
 }
 
+/// As with `filter_enforced` 0: the response is that within the limits.
+#[test]
+fn a_limit_in_shadow_mode_is_not_explained_as_one_that_denies() {
+    let config = include_str!("../../deploy/envoy/quickstart.yaml");
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("rules.yaml");
+    let text_of_rules = "domain: demo\ndescriptors:\n  - key: api_key\n    shadow_mode: true\n    rate_limit: { unit: minute, requests_per_unit: 2 }\n";
+    std::fs::write(&rules, text_of_rules).unwrap();
+    let request = ["--request", "GET http://127.0.0.1/", "-H", "x-api-key: a"];
+    let args = [&["explain", "--rules", rules.to_str().unwrap(), "-"], &request[..]].concat();
+    let output = run(&args, config);
+    let shown = text(&output.stdout);
+    assert!(shown.contains("shadow_mode: denies nothing") && !shown.contains("over a limit"), "{shown}");
+    assert_eq!(output.status.code(), Some(1), "{shown}");
+    let output = run(&[&args[..], &["--json"]].concat(), config);
+    let explained: Value = serde_json::from_str(&text(&output.stdout)).expect("JSON");
+    let filter = &explained["listeners"][0]["filters"][0];
+    assert_eq!((&explained["limited"], &filter["over_limit_status"]), (&Value::Bool(false), &Value::Null));
+}
+
 /// The condition of a limit is in the table, which does not show the descriptor as limited.
 #[test]
 fn a_limit_with_a_condition_is_shown_as_unknown() {

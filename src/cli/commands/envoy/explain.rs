@@ -22,7 +22,7 @@ use tidegate_envoy_config::{
 ///
 /// No request is sent, and no counter is read. What depends on something that the files do not show, such as other filters, is listed.
 ///
-/// Exit code 0: a limit applies to the request. 1: none does.
+/// Exit code 0: a limit can deny the request. 1: none can.
 #[derive(Args)]
 pub(in crate::cli) struct Explain {
     #[command(flatten)]
@@ -120,9 +120,10 @@ fn call<'r>(filter: &ExplainedFilter<'_>, rules: &'r RuleSet) -> Call<'r> {
         let all: Vec<_> = descriptors.iter().zip(&hits).map(of_text).collect();
         domain.explain_request(&all)
     });
-    // Hits that are given back are never denied.
-    let can_deny =
-        |(applied, hits): (&Applied<'_>, &Hits)| applied.is_limited() && !matches!(hits, Hits::GiveBack(_));
+    // Limits in shadow mode deny nothing, and hits that are given back are never denied.
+    let can_deny = |(applied, hits): (&Applied<'_>, &Hits)| {
+        applied.is_limited() && !applied.is_shadow() && !matches!(hits, Hits::GiveBack(_))
+    };
     let is_limited = !filter.responses.enforced.is_none()
         && applied.as_ref().is_some_and(|all| all.iter().zip(&hits).any(can_deny));
     Call { descriptors, applied, is_limited }
@@ -288,7 +289,7 @@ fn filter_to_json(filter: &ExplainedFilter<'_>, call: &Call<'_>) -> Value {
         "applied": filter.applied.iter().map(entry).collect::<Vec<_>>(),
         "left_out": left_out.collect::<Vec<_>>(),
         "descriptors": descriptors.collect::<Vec<_>>(),
-        "over_limit_status": filter.responses.denied,
+        "over_limit_status": Some(filter.responses.denied).filter(|_| call.is_limited),
         "undecided_status": Some(filter.responses.failed).filter(|_| filter.responses.failure.refused.is_all()),
         "undecided_refused": filter.responses.failure.refused.to_string(),
     })
