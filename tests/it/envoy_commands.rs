@@ -174,6 +174,12 @@ fn a_request_that_a_filter_does_not_limit_is_not_explained_as_limited() {
         ("", ", hits_addend: { number: 0 }", 0, "api_key=a, 0 hits: a peek, which charges nothing"),
         ("", ", hits_addend: { is_negative_hits: true, number: 2 }", 1, "api_key=a, gives 2 hits back"),
         ("", cost, 1, "no descriptor, since the request has no number from 0 to 1000000000 in %REQ(x-cost)%"),
+        (
+            "",
+            ", limit: { rate_limit: { requests_per_unit: 5000, unit: MINUTE } }",
+            0,
+            "the request's own limit, instead of the rules\n    5000 per minute",
+        ),
         (&*of_percent("filter_enabled", 0), "", 1, "the filter is enabled for 0 of 100 requests"),
         (&*of_percent("filter_enforced", 0), "", 1, "denials are enforced for 0 of 100 requests"),
         (&*of_percent("failure_mode_deny_percent", 100), "", 0, "without a decision in time: 500"),

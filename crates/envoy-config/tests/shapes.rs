@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy does not see as such")]
 
-use tidegate_core::rules::{LoadOptions, RuleSet, Source};
+use tidegate_core::{
+    limit::{RequestLimit, Unit},
+    rules::{LoadOptions, RuleSet, Source},
+};
 use tidegate_envoy_config::{
     Files,
     check::{Reach, check},
@@ -179,4 +182,28 @@ fn a_rule_whose_limits_all_have_a_condition_does_not_count_as_limited() {
         let with_another = format!("{conditional}, {{unit: hour, requests_per_unit: 9, name: hourly}}");
         assert!(is_limited(&with_another, actions), "{actions}");
     }
+}
+
+/// Whether rules have the descriptor or not: the server counts by the limit that the request states.
+#[test]
+fn a_descriptor_with_a_limit_of_its_own_needs_no_rule() {
+    let own =
+        "[{generic_key: {descriptor_value: zz}}], limit: {rate_limit: {requests_per_unit: 5, unit: MINUTE}}";
+    let config = mesh("edge", own);
+    for value in ["a", "zz"] {
+        let text = limit(&[("generic_key", value)]);
+        let rules = RuleSet::parse(&[Source::file("rules.yaml", text)], &LoadOptions::default()).unwrap();
+        let files = Files::read(vec![Source::file("envoy.yaml", &config)]).unwrap();
+        let checked = check(&Configuration::of(&files), &rules);
+        let expected = RequestLimit { requests: 5, unit: Unit::Minute };
+        assert!(
+            matches!(checked.sent[0].reach, Reach::OfRequest(limit) if limit == expected),
+            "{:?}",
+            checked.sent
+        );
+        let mut findings = checked.findings.iter();
+        assert!(!findings.any(|one| one.kind.name() == "descriptor-without-rule"), "{:?}", checked.findings);
+    }
+    // Without rules for the domain, the server has no limit.
+    assert!(!unlimited(&limit(&[("a", "")]), &mesh("edges", own)).is_empty());
 }

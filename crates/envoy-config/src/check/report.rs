@@ -237,7 +237,7 @@ fn of_network_filter(
     for part in entries {
         let shape = descriptors::written(part);
         let shapes = Shapes { domain: name, place };
-        let reach = collected.add(&shapes, &shape, part.origin(), false);
+        let reach = collected.add(&shapes, &shape, part.origin(), false, None);
         collected.charges.add(name, &shape);
         descriptors::judge(&reach, &shape, part, &shapes, collected);
     }

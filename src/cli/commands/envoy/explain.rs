@@ -10,7 +10,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::{net::IpAddr, process::ExitCode};
 use tidegate_core::{
-    limit::{Descriptor, DescriptorText, Hits},
+    limit::{Descriptor, DescriptorText, Hits, RequestLimit},
     rules::{Applied, RuleSet},
 };
 use tidegate_envoy_config::{
@@ -106,26 +106,31 @@ fn calls<'r>(explained: &Explained<'_>, rules: &'r RuleSet) -> Vec<Call<'r>> {
 
 fn call<'r>(filter: &ExplainedFilter<'_>, rules: &'r RuleSet) -> Call<'r> {
     let at_start = filter.applied.iter().filter(|entry| !entry.is_at_end);
-    let (descriptors, hits): (Vec<DescriptorText>, Vec<Hits>) = at_start
+    let (descriptors, numbers): (Vec<DescriptorText>, Vec<(Hits, Option<RequestLimit>)>) = at_start
         .filter_map(|entry| match (&entry.made, &entry.hits) {
             (Made::Descriptor(entries), Some(EntryHits::Known(hits))) => {
-                Some((DescriptorText(entries.clone()), *hits))
+                Some((DescriptorText(entries.clone()), (*hits, entry.limit)))
             }
             _ => None,
         })
         .unzip();
     let applied = rules.domain(filter.domain).map(|domain| {
-        let of_text =
-            |(text, hits): (_, &Hits)| Descriptor { entries: entries(text).into(), limit: None, hits: *hits };
-        let all: Vec<_> = descriptors.iter().zip(&hits).map(of_text).collect();
+        let texts = descriptors.iter().zip(&numbers);
+        let all: Vec<_> = texts
+            .map(|(text, (hits, limit))| Descriptor {
+                entries: entries(text).into(),
+                limit: *limit,
+                hits: *hits,
+            })
+            .collect();
         domain.explain_request(&all)
     });
     // Limits in shadow mode deny nothing, and hits that are given back are never denied.
-    let can_deny = |(applied, hits): (&Applied<'_>, &Hits)| {
+    let can_deny = |(applied, (hits, _)): (&Applied<'_>, &(Hits, _))| {
         applied.is_limited() && !applied.is_shadow() && !matches!(hits, Hits::GiveBack(_))
     };
     let is_limited = !filter.responses.enforced.is_none()
-        && applied.as_ref().is_some_and(|all| all.iter().zip(&hits).any(can_deny));
+        && applied.as_ref().is_some_and(|all| all.iter().zip(&numbers).any(can_deny));
     Call { descriptors, applied, is_limited }
 }
 
