@@ -146,7 +146,9 @@ impl<'d> Route<'d> {
 fn target(part: Part<'_>) -> Target<'_> {
     if let Some(action) = part.get("route") {
         if let Some(clusters) = action.get("weighted_clusters") {
-            return Target::Clusters(clusters.list("clusters").map(|cluster| cluster.text("name")).collect());
+            let names: Vec<&str> = clusters.list("clusters").map(|cluster| cluster.text("name")).collect();
+            // A `cluster_header` names the cluster of a request.
+            return if names.contains(&"") { Target::Computed } else { Target::Clusters(names) };
         }
         return match action.text("cluster") {
             "" if action.has("cluster_header")
