@@ -3,6 +3,7 @@
 
 mod cluster;
 mod entry;
+mod local;
 mod manager;
 mod routes;
 mod runtime;
