@@ -241,3 +241,32 @@ fn a_weighted_cluster_that_a_header_names_is_not_known() {
     let sent: Vec<&str> = checked.sent.iter().map(|sent| &*sent.descriptor).collect();
     assert_eq!(sent, ["destination_cluster=<cluster>"]);
 }
+
+/// A dump lists copies of inline routes before the routes that Envoy has discovered.
+#[test]
+fn the_routes_of_a_name_are_those_in_force() {
+    let text = config("", ALL, "", "");
+    let (listener, _) = text.split_once("route_config:").unwrap();
+    let configs = |title: &str| {
+        format!(
+            "[{{ route_config: {{ name: local, virtual_hosts: [{{ name: all, domains: ['*'], routes: [{{ name: {title}, match: {{ prefix: / }}, \
+             route: {{ cluster: application }} }}] }}] }} }}]"
+        )
+    };
+    let of = |dumped: &[(&str, &str)]| {
+        let dumped =
+            dumped.iter().map(|(kind, title)| format!("---\nconfigs: [{{ {kind}: {} }}]\n", configs(title)));
+        let text = format!("{listener}rds: {{ route_config_name: local }}\n{}", dumped.collect::<String>());
+        let files = Files::read(vec![Source::file("envoy.yaml", text)]).unwrap();
+        let request: HttpRequest = "GET http://shop.example/".parse().unwrap();
+        let one = explain(&Configuration::of(&files), None, &request).remove(0);
+        (one.route.map(|(title, _)| title), one.unknown.len())
+    };
+    let (inline, discovered) = (("static_route_configs", "inline"), ("dynamic_route_configs", "discovered"));
+    let is = |title: &str| (Some(title.to_owned()), 0);
+    assert_eq!(of(&[inline, discovered]), is("discovered"));
+    assert_eq!(of(&[discovered, discovered]), is("discovered"));
+    // Of several, it is not known which applies.
+    assert_eq!(of(&[discovered, ("dynamic_route_configs", "other")]), (None, 1));
+    assert_eq!(of(&[inline]), (None, 1));
+}

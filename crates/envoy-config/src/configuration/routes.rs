@@ -16,6 +16,8 @@ pub struct RouteConfig<'d> {
     pub name: &'d str,
     /// Its virtual hosts.
     pub hosts: Vec<VirtualHost<'d>>,
+    /// Whether it is a dump's copy of routes that a connection manager has itself.
+    pub is_copy: bool,
 }
 
 /// A virtual host.
@@ -60,14 +62,14 @@ pub enum Target<'d> {
 impl<'d> RouteConfig<'d> {
     pub(crate) fn read(part: Part<'d>, envoy: &Envoy) -> Self {
         let hosts = part.list("virtual_hosts").map(|host| VirtualHost::read(host, envoy)).collect();
-        Self { part, name: part.text("name"), hosts }
+        Self { part, name: part.text("name"), hosts, is_copy: false }
     }
 
     /// Stands for routes that are not in the files. The part has no field of a route.
     pub(crate) fn not_shown(part: Part<'d>) -> Self {
         let route = Route { part, entries: Vec::new(), target: Target::Unknown };
         let host = VirtualHost { part, name: "(not shown)", entries: Vec::new(), routes: vec![route] };
-        Self { part, name: "", hosts: vec![host] }
+        Self { part, name: "", hosts: vec![host], is_copy: false }
     }
 
     /// All parts that may configure filters for the host's requests.

@@ -71,13 +71,19 @@ impl<'d> Configuration<'d> {
         self.clusters.iter().find(|cluster| cluster.name() == name).copied()
     }
 
-    /// The routes of a connection manager, if they are in the files.
+    /// The routes of a connection manager, if they are in the files. Of several configurations with their name, it is not known which applies.
     pub fn routes_of<'c>(&'c self, manager: &'c Manager<'d>) -> Option<&'c RouteConfig<'d>> {
         match &manager.routes {
             Routes::Inline(routes) => Some(routes),
-            Routes::Named(name) => self.route_configs.iter().find(|config| config.name == *name),
+            Routes::Named(name) => self.named_routes(name),
             Routes::Elsewhere => None,
         }
+    }
+
+    fn named_routes(&self, name: &str) -> Option<&RouteConfig<'d>> {
+        let mut all = self.route_configs.iter().filter(|config| config.name == name && !config.is_copy);
+        let first = all.next()?;
+        all.all(|other| other.part.json() == first.part.json()).then_some(first)
     }
 
     /// Whether nothing was found.
@@ -152,6 +158,7 @@ impl<'d> Finder<'d> {
             if NOT_IN_FORCE.iter().any(|state| crate::node::is_called(state, name)) {
                 continue;
             }
+            let before = self.found.route_configs.len();
             match is_dump && name == "configs" {
                 // A dump repeats the bootstrap's listeners and clusters by themselves.
                 true => value
@@ -159,6 +166,9 @@ impl<'d> Finder<'d> {
                     .filter(|config| !config.message().ends_with("BootstrapConfigDump"))
                     .for_each(|config| self.visit(config, listener)),
                 false => self.visit(value, listener),
+            }
+            if crate::node::is_called("static_route_configs", name) {
+                self.found.route_configs[before..].iter_mut().for_each(|config| config.is_copy = true);
             }
         }
         part.items().for_each(|item| self.visit(item, listener));
@@ -224,7 +234,7 @@ impl<'d> Finder<'d> {
             part: patch,
             name: "(patches)".to_owned(),
             filters: Vec::new(),
-            routes: Routes::Inline(RouteConfig { part: patch, name: "", hosts: Vec::new() }),
+            routes: Routes::Inline(RouteConfig { part: patch, name: "", hosts: Vec::new(), is_copy: false }),
             is_patched: true,
         })
     }

@@ -67,7 +67,7 @@ fn of_manager<'d>(
         filters: Vec::new(),
     };
     let Some(config) = configuration.routes_of(manager) else {
-        explained.unknown.push("the routes of the listener are not in the files".to_owned());
+        explained.unknown.push("the routes of the listener are not in the files, or several configurations there have their name".to_owned());
         return explained;
     };
     let client = if client.is_ipv6() { format!("[{client}]:1") } else { format!("{client}:1") };
