@@ -5,6 +5,7 @@ mod cluster;
 mod entry;
 mod local;
 mod manager;
+mod patches;
 mod routes;
 mod runtime;
 mod settings;

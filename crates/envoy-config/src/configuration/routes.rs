@@ -21,7 +21,7 @@ pub struct RouteConfig<'d> {
 }
 
 /// A virtual host.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct VirtualHost<'d> {
     /// Its place.
     pub part: Part<'d>,
@@ -34,7 +34,7 @@ pub struct VirtualHost<'d> {
 }
 
 /// A route.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Route<'d> {
     /// Its place.
     pub part: Part<'d>,
@@ -45,7 +45,7 @@ pub struct Route<'d> {
 }
 
 /// The target of a route's requests.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Target<'d> {
     /// To a cluster.
     Cluster(&'d str),
