@@ -174,6 +174,12 @@ fn a_request_that_a_filter_does_not_limit_is_not_explained_as_limited() {
         ("", ", hits_addend: { number: 0 }", 0, "api_key=a, 0 hits: a peek, which charges nothing"),
         ("", ", hits_addend: { is_negative_hits: true, number: 2 }", 1, "api_key=a, gives 2 hits back"),
         ("", cost, 1, "no descriptor, since the request has no number from 0 to 1000000000 in %REQ(x-cost)%"),
+        (
+            "",
+            ", limit: { rate_limit: { requests_per_unit: 5000, unit: MINUTE } }",
+            0,
+            "the request's own limit, instead of the rules\n    5000 per minute",
+        ),
         (&*of_percent("filter_enabled", 0), "", 1, "the filter is enabled for 0 of 100 requests"),
         (&*of_percent("filter_enforced", 0), "", 1, "denials are enforced for 0 of 100 requests"),
         (&*of_percent("failure_mode_deny_percent", 100), "", 0, "without a decision in time: 500"),
@@ -189,6 +195,26 @@ fn a_request_that_a_filter_does_not_limit_is_not_explained_as_limited() {
         assert!(shown.contains(expected), "{expected:?} is not in\n{shown}{}", text(&output.stderr));
         assert_eq!(output.status.code(), Some(code), "{shown}");
     }
+}
+
+/// As with `filter_enforced` 0: the response is that within the limits.
+#[test]
+fn a_limit_in_shadow_mode_is_not_explained_as_one_that_denies() {
+    let config = include_str!("../../deploy/envoy/quickstart.yaml");
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("rules.yaml");
+    let text_of_rules = "domain: demo\ndescriptors:\n  - key: api_key\n    shadow_mode: true\n    rate_limit: { unit: minute, requests_per_unit: 2 }\n";
+    std::fs::write(&rules, text_of_rules).unwrap();
+    let request = ["--request", "GET http://127.0.0.1/", "-H", "x-api-key: a"];
+    let args = [&["explain", "--rules", rules.to_str().unwrap(), "-"], &request[..]].concat();
+    let output = run(&args, config);
+    let shown = text(&output.stdout);
+    assert!(shown.contains("shadow_mode: denies nothing") && !shown.contains("over a limit"), "{shown}");
+    assert_eq!(output.status.code(), Some(1), "{shown}");
+    let output = run(&[&args[..], &["--json"]].concat(), config);
+    let explained: Value = serde_json::from_str(&text(&output.stdout)).expect("JSON");
+    let filter = &explained["listeners"][0]["filters"][0];
+    assert_eq!((&explained["limited"], &filter["over_limit_status"]), (&Value::Bool(false), &Value::Null));
 }
 
 /// The condition of a limit is in the table, which does not show the descriptor as limited.

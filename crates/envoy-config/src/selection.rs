@@ -101,11 +101,15 @@ impl fmt::Display for LeftOut {
 }
 
 impl<'d> OfRoute<'_, 'd> {
+    /// The parts that may configure filters for the requests, the most specific first.
+    pub(crate) fn configuring(&self) -> Vec<Part<'d>> {
+        let parts = [self.route.part, self.host.part, self.config.part];
+        self.cluster.into_iter().chain(parts).collect()
+    }
+
     /// The configurations for the filter, the most specific first.
     fn per_route(&self) -> impl Iterator<Item = PerRoute<'d>> {
-        let parts = [self.route.part, self.host.part, self.config.part];
-        let parts = self.cluster.into_iter().chain(parts);
-        parts.filter_map(|part| PerRoute::of(part, self.filter.name))
+        self.configuring().into_iter().filter_map(|part| PerRoute::of(part, self.filter.name))
     }
 
     /// The entries that apply to the requests of the route, and the others.

@@ -350,3 +350,55 @@ fn no_configuration_makes_the_check_panic() {
 fn joined(lines: &[&str]) -> String {
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
+
+/// Envoy's filter for local limits applies the entries of its stage, unless it has `rate_limits` itself.
+#[test]
+fn entries_of_a_filter_for_local_limits_are_not_said_to_be_ignored() {
+    let message = "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit";
+    let descriptors = "descriptors: [{ entries: [{ key: a, value: b }] }]";
+    let local = |settings: &str| {
+        format!("- name: local\n  typed_config: {{ '@type': type.googleapis.com/{message}, {settings} }}\n")
+            .lines()
+            .map(|line| format!("                  {line}\n"))
+            .collect::<String>()
+    };
+    let router =
+        between("                  - name: envoy.filters.http.router", "                route_config");
+    let filter = between("                  - name: envoy.filters.http.ratelimit", router);
+    let kinds = |config: String| -> Vec<&str> {
+        let kinds = findings(RULES, &config).into_iter().map(|one| one.kind.name());
+        kinds.filter(|kind| *kind != "rule-not-sent").collect()
+    };
+    let entry = "- actions: [{ remote_address: {} }]";
+    // Both filters: an entry of stage 1 is for the local filter.
+    let both = |settings: &str, fields: &str, route: &str| {
+        let second = format!(
+            "{entry}\n                              - {{ stage: 1, actions: [{{ remote_address: {{}} }}]{fields} }}"
+        );
+        kinds(
+            CONFIG
+                .replace(router, &(local(settings) + router))
+                .replace(entry, &second)
+                .replace("- match: { prefix: / }", &format!("- match: {{ prefix: / }}\n{:26}{route}", "")),
+        )
+    };
+    let of_stage = |stage: u32| format!("stage: {stage}, {descriptors}");
+    let missing = ["stage-without-filter"];
+    assert_eq!(both(&of_stage(1), "", ""), [""; 0]);
+    assert_eq!(both(&of_stage(2), "", ""), missing);
+    assert_eq!(both("stage: 1", "", ""), missing);
+    assert_eq!(
+        both(&format!("{}, rate_limits: [{{ actions: [{{ remote_address: {{}} }}] }}]", of_stage(1)), "", ""),
+        missing
+    );
+    assert!(both(&of_stage(1), ", disable_key: k", "").contains(&missing[0]));
+    let per_route = format!(
+        "typed_per_filter_config: {{ local: {{ '@type': type.googleapis.com/{message}, {} }} }}",
+        of_stage(1)
+    );
+    assert_eq!(both("stat_prefix: a", "", &per_route), [""; 0]);
+    // The local filter alone.
+    let alone = |settings: &str| kinds(CONFIG.replace(filter, &local(settings)));
+    assert_eq!(alone(descriptors), ["domain-not-sent"]);
+    assert_eq!(alone("stat_prefix: a"), ["filter-absent", "domain-not-sent"]);
+}

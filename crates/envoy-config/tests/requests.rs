@@ -2,9 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy does not see as such")]
 
-use tidegate_core::{limit::Hits, rules::Source};
+use tidegate_core::{
+    limit::Hits,
+    rules::{LoadOptions, RuleSet, Source},
+};
 use tidegate_envoy_config::{
     Files,
+    check::check,
     configuration::Configuration,
     explain::{EntryHits, HttpRequest, Made, explain},
 };
@@ -71,6 +75,16 @@ fn seen(config: String, headers: &[(&str, &str)]) -> (Seen, Vec<String>) {
         other => panic!("{other:?}"),
     };
     (seen, one.unknown)
+}
+
+/// The titles of the routes that requests have, by these routes and further parts of the configuration.
+fn route(routes: &str, document: &str) -> (String, Vec<String>) {
+    let text = config("", ALL, "", document)
+        .replace("[{ match: { prefix: / }, route: { cluster: application } }]", &format!("[{routes}]"));
+    let files = Files::read(vec![Source::file("envoy.yaml", text)]).unwrap();
+    let request: HttpRequest = "GET http://shop.example/".parse().unwrap();
+    let one = explain(&Configuration::of(&files), None, &request).remove(0);
+    (one.route.unwrap().0, one.unknown)
 }
 
 fn sent(hits: Hits) -> Seen {
@@ -166,4 +180,93 @@ fn an_entry_that_runtime_disables_is_left_out() {
     .replace("cluster: application", &format!("cluster: application, rate_limits: [{of_route}]"));
     let why = "ratelimit.key.http_filter_enabled is 0 of 100".to_owned();
     assert_eq!(seen(text, &[]), (Seen::LeftOut(why), Vec::new()));
+}
+
+/// As in Envoy, where the default is that of keys which the runtime does not have.
+#[test]
+fn a_route_matches_the_share_of_requests_that_the_runtime_has() {
+    let routes = |default: u32| {
+        format!(
+            "{{ name: some, match: {{ prefix: /, runtime_fraction: {{ default_value: {{ numerator: {default} }}, runtime_key: a.b }} }}, \
+             route: {{ cluster: application }} }}, {{ name: others, match: {{ prefix: / }}, route: {{ cluster: application }} }}"
+        )
+    };
+    let of = |default: u32, value: &str| {
+        let layer = format!("layered_runtime: {{ layers: [{{ static_layer: {{ {value} }} }}] }}");
+        let (name, unknown) = route(&routes(default), &layer);
+        (name, unknown.len())
+    };
+    assert_eq!(of(100, "a.b: 0"), ("others".to_owned(), 0));
+    assert_eq!(of(0, "a.b: 100"), ("some".to_owned(), 0));
+    assert_eq!(of(100, "a.c: 0"), ("some".to_owned(), 0));
+    assert_eq!(of(100, "a.b: 50"), ("others".to_owned(), 1));
+}
+
+#[test]
+fn a_descriptor_has_the_host_without_what_envoy_strips() {
+    let entry = "{ actions: [{ request_headers: { header_name: ':authority', descriptor_key: k } }] }";
+    let of = |manager: &str, authority: &str| {
+        let text = config("", entry, manager, "");
+        let files = Files::read(vec![Source::file("envoy.yaml", text)]).unwrap();
+        let request: HttpRequest = format!("GET http://{authority}/").parse().unwrap();
+        let one = explain(&Configuration::of(&files), None, &request).remove(0);
+        let Made::Descriptor(entries) = &one.filters[0].applied[0].made else { panic!("{one:?}") };
+        (entries[0].1.clone(), one.unknown.len())
+    };
+    let is = |value: &str, unknown: usize| (value.to_owned(), unknown);
+    let (port, dot) = ("strip_any_host_port: true", "strip_trailing_host_dot: true");
+    assert_eq!(of("", "a.example.:8080"), is("a.example.:8080", 0));
+    assert_eq!(of(port, "a.example:8080"), is("a.example", 0));
+    assert_eq!(of(port, "[::1]:8080"), is("[::1]", 0));
+    assert_eq!(of(port, "[::1]"), is("[::1]", 0));
+    assert_eq!(of(dot, "a.example."), is("a.example", 0));
+    assert_eq!(of(dot, "a.example.:8080"), is("a.example:8080", 0));
+    // Only Envoy knows the port of the listener.
+    let matching = "strip_matching_host_port: true";
+    assert_eq!(of(matching, "a.example:8080"), is("a.example:8080", 1));
+    assert_eq!(of(matching, "a.example"), is("a.example", 0));
+}
+
+/// Such a cluster has an empty name in the configuration.
+#[test]
+fn a_weighted_cluster_that_a_header_names_is_not_known() {
+    let entry = "{ actions: [{ destination_cluster: {} }] }";
+    let weighted =
+        "weighted_clusters: { clusters: [{ name: a, weight: 1 }, { cluster_header: x-cluster, weight: 1 }] }";
+    let text = config("", entry, "", "").replace("cluster: application", weighted);
+    let files = Files::read(vec![Source::file("envoy.yaml", text)]).unwrap();
+    let rules = "domain: edge\ndescriptors:\n- {key: destination_cluster, rate_limit: {unit: minute, requests_per_unit: 1}}\n";
+    let rules = RuleSet::parse(&[Source::file("rules.yaml", rules)], &LoadOptions::default()).unwrap();
+    let checked = check(&Configuration::of(&files), &rules);
+    let sent: Vec<&str> = checked.sent.iter().map(|sent| &*sent.descriptor).collect();
+    assert_eq!(sent, ["destination_cluster=<cluster>"]);
+}
+
+/// A dump lists copies of inline routes before the routes that Envoy has discovered.
+#[test]
+fn the_routes_of_a_name_are_those_in_force() {
+    let text = config("", ALL, "", "");
+    let (listener, _) = text.split_once("route_config:").unwrap();
+    let configs = |title: &str| {
+        format!(
+            "[{{ route_config: {{ name: local, virtual_hosts: [{{ name: all, domains: ['*'], routes: [{{ name: {title}, match: {{ prefix: / }}, \
+             route: {{ cluster: application }} }}] }}] }} }}]"
+        )
+    };
+    let of = |dumped: &[(&str, &str)]| {
+        let dumped =
+            dumped.iter().map(|(kind, title)| format!("---\nconfigs: [{{ {kind}: {} }}]\n", configs(title)));
+        let text = format!("{listener}rds: {{ route_config_name: local }}\n{}", dumped.collect::<String>());
+        let files = Files::read(vec![Source::file("envoy.yaml", text)]).unwrap();
+        let request: HttpRequest = "GET http://shop.example/".parse().unwrap();
+        let one = explain(&Configuration::of(&files), None, &request).remove(0);
+        (one.route.map(|(title, _)| title), one.unknown.len())
+    };
+    let (inline, discovered) = (("static_route_configs", "inline"), ("dynamic_route_configs", "discovered"));
+    let is = |title: &str| (Some(title.to_owned()), 0);
+    assert_eq!(of(&[inline, discovered]), is("discovered"));
+    assert_eq!(of(&[discovered, discovered]), is("discovered"));
+    // Of several, it is not known which applies.
+    assert_eq!(of(&[discovered, ("dynamic_route_configs", "other")]), (None, 1));
+    assert_eq!(of(&[inline]), (None, 1));
 }

@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy does not see as such")]
 
-use tidegate_core::rules::{LoadOptions, RuleSet, Source};
+use tidegate_core::{
+    limit::{RequestLimit, Unit},
+    rules::{LoadOptions, RuleSet, Source},
+};
 use tidegate_envoy_config::{
     Files,
     check::{Reach, check},
@@ -44,6 +47,37 @@ spec:
           rate_limits: [{{ actions: {actions} }}]
 "#
     )
+}
+
+/// An EnvoyFilter with this namespace, selector and match, of a filter with this domain, or of a virtual host with this descriptor.
+fn patch((namespace, selector, matched): (&str, &str, &str), adds: Adds) -> String {
+    let (apply_to, value) = match adds {
+        Adds::Filter(domain) => (
+            "HTTP_FILTER",
+            format!(
+                r#"{{ name: envoy.filters.http.ratelimit, typed_config: {{
+                   "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: {domain}, timeout: 1s,
+                   rate_limit_service: {{ transport_api_version: V3, grpc_service: {{ envoy_grpc: {{ cluster_name: "a|b" }} }} }} }} }}"#
+            ),
+        ),
+        Adds::Entry(value) => (
+            "VIRTUAL_HOST",
+            format!(
+                "{{ rate_limits: [{{ actions: [{{ generic_key: {{ descriptor_value: {value} }} }}] }}] }}"
+            ),
+        ),
+    };
+    format!(
+        "kind: EnvoyFilter\nmetadata: {{ name: a, namespace: {namespace} }}\nspec:\n  {selector}\n  configPatches:\n  - \
+         {{ applyTo: {apply_to}, match: {{ {matched} }}, patch: {{ value: {value} }} }}\n---\n"
+    )
+}
+
+/// The addition of a patch.
+#[derive(Clone, Copy)]
+enum Adds {
+    Filter(&'static str),
+    Entry(&'static str),
 }
 
 fn limit(path: &[(&str, &str)]) -> String {
@@ -178,5 +212,86 @@ fn a_rule_whose_limits_all_have_a_condition_does_not_count_as_limited() {
         assert!(!is_limited(conditional, actions), "{actions}");
         let with_another = format!("{conditional}, {{unit: hour, requests_per_unit: 9, name: hourly}}");
         assert!(is_limited(&with_another, actions), "{actions}");
+    }
+}
+
+/// Whether rules have the descriptor or not: the server counts by the limit that the request states.
+#[test]
+fn a_descriptor_with_a_limit_of_its_own_needs_no_rule() {
+    let own =
+        "[{generic_key: {descriptor_value: zz}}], limit: {rate_limit: {requests_per_unit: 5, unit: MINUTE}}";
+    let config = mesh("edge", own);
+    for value in ["a", "zz"] {
+        let text = limit(&[("generic_key", value)]);
+        let rules = RuleSet::parse(&[Source::file("rules.yaml", text)], &LoadOptions::default()).unwrap();
+        let files = Files::read(vec![Source::file("envoy.yaml", &config)]).unwrap();
+        let checked = check(&Configuration::of(&files), &rules);
+        let expected = RequestLimit { requests: 5, unit: Unit::Minute };
+        assert!(
+            matches!(checked.sent[0].reach, Reach::OfRequest(limit) if limit == expected),
+            "{:?}",
+            checked.sent
+        );
+        let mut findings = checked.findings.iter();
+        assert!(!findings.any(|one| one.kind.name() == "descriptor-without-rule"), "{:?}", checked.findings);
+    }
+    // Without rules for the domain, the server has no limit.
+    assert!(!unlimited(&limit(&[("a", "")]), &mesh("edges", own)).is_empty());
+}
+
+/// A filter applies the entries of its own workloads only.
+#[test]
+fn patches_apply_to_the_workloads_of_their_namespace_and_selector() {
+    let rules = |domain: &str, value: &str| {
+        Source::file(
+            domain,
+            limit(&[("generic_key", value)]).replace("domain: edge", &format!("domain: {domain}")),
+        )
+    };
+    let rules = RuleSet::parse(&[rules("one", "a"), rules("two", "b")], &LoadOptions::default()).unwrap();
+    let of = |patches: &[((&str, &str, &str), Adds)]| {
+        let text: String = patches.iter().map(|(scope, adds)| patch(*scope, *adds)).collect();
+        let files = Files::read(vec![Source::file("envoy.yaml", text)]).unwrap();
+        let checked = check(&Configuration::of(&files), &rules);
+        let mut sent: Vec<_> =
+            checked.sent.iter().map(|sent| format!("{}: {}", sent.domain, sent.descriptor)).collect();
+        sent.sort();
+        let mut kinds: Vec<_> = checked.findings.iter().map(|one| one.kind.name()).collect();
+        kinds.retain(|kind| !["domain-not-sent", "cluster-not-shown"].contains(kind));
+        (sent.join("; "), kinds.join(", "))
+    };
+    let is = |sent: &str, kinds: &str| (sent.to_owned(), kinds.to_owned());
+    let labels = |app: &str| format!("workloadSelector: {{ labels: {{ app: {app} }} }}");
+    let (cart, shop) = (&*labels("cart"), &*labels("shop"));
+    let (one, two) = (Adds::Filter("one"), Adds::Filter("two"));
+    let (a, b) = (Adds::Entry("a"), Adds::Entry("b"));
+    let both = "one: generic_key=a; two: generic_key=b";
+    // Two domains in one mesh.
+    for ((first, second), (of_one, of_two)) in [
+        (("one", "two"), ("", "")),
+        (("one", "one"), (cart, shop)),
+        (("istio-system", "istio-system"), (cart, shop)),
+        (
+            ("one", "one"),
+            ("targetRefs: [{ kind: Gateway, name: x }]", "targetRefs: [{ kind: Gateway, name: y }]"),
+        ),
+    ] {
+        let (first, second) = ((first, of_one, ""), (second, of_two, ""));
+        assert_eq!(of(&[(first, one), (first, a), (second, two), (second, b)]), is(both, ""));
+    }
+    let (gateway, inbound) = (("one", "", "context: GATEWAY"), ("one", "", "context: SIDECAR_INBOUND"));
+    assert_eq!(of(&[(gateway, one), (gateway, a), (inbound, two), (inbound, b)]), is(both, ""));
+    // Entries of workloads without the filter.
+    let (sent, kinds) = of(&[(("one", cart, ""), one), (("one", shop, ""), a)]);
+    assert!(sent.is_empty() && kinds.contains("filter-not-shown"), "{sent} {kinds}");
+    // A scope without a selector has all workloads of its namespace, and the root namespace has those of all.
+    let alone = "one: generic_key=a";
+    for (filter, entry) in [
+        (("one", cart, ""), ("one", "", "")),
+        (("one", "", "context: ANY"), ("one", cart, "context: GATEWAY")),
+        (("istio-system", "", ""), ("one", cart, "")),
+        (("one", cart, ""), ("istio-system", cart, "context: GATEWAY")),
+    ] {
+        assert_eq!(of(&[(filter, one), (entry, a)]), is(alone, ""), "{filter:?} {entry:?}");
     }
 }

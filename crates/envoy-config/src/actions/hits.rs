@@ -20,7 +20,7 @@ impl Format {
         let inner = text.strip_prefix('%').and_then(|text| text.strip_suffix('%')).unwrap_or_default();
         let (command, arguments) = match inner.split_once('(') {
             Some((command, rest)) => {
-                let (argument, length) = rest.rsplit_once(')').ok_or("has no closing parenthesis")?;
+                let (argument, length) = rest.split_once(')').ok_or("has no closing parenthesis")?;
                 (command, Some((argument, length)))
             }
             None => (inner, None),
@@ -30,13 +30,21 @@ impl Format {
             Some(digits) => {
                 digits.parse().map(Some).map_err(|_| format!("has a length {digits:?} that is no number"))
             }
-            None => Err("has more after its parenthesis".to_owned()),
+            None => Err("has more after its parenthesis; Envoy accepts exactly one substitution".to_owned()),
         };
         let header = |of, argument: &str, after: &str| {
             let (name, other) = match argument.split_once('?') {
+                Some((_, other)) if other.contains('?') => {
+                    return Err("has more than one other header after ?; Envoy accepts one".to_owned());
+                }
                 Some((name, other)) => (name, Some(other.to_ascii_lowercase())),
                 None => (argument, None),
             };
+            if let Some(name) =
+                [Some(name), other.as_deref()].into_iter().flatten().find(|name| !is_name(name))
+            {
+                return Err(format!("has {name:?}, which no header can have as its name"));
+            }
             Ok(Self::Header { of, name: name.to_ascii_lowercase(), other, length: length(after)? })
         };
         match (command, arguments) {
@@ -94,7 +102,40 @@ impl Format {
     }
 }
 
+/// Whether Envoy accepts the name of a header in a format: a token of RFC 9110, or a pseudo-header. It accepts an empty name.
+fn is_name(name: &str) -> bool {
+    let is_of_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    name != ":" && name.strip_prefix(':').unwrap_or(name).bytes().all(is_of_token)
+}
+
 /// A number as Envoy reads it: white space around it and a sign are accepted.
 fn number(text: &[u8]) -> Option<f64> {
     str::from_utf8(text).ok()?.trim_ascii().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As in Envoy, which refuses such a configuration. As the name of a header, the rest would never be found: no descriptor, no limit.
+    #[test]
+    fn a_format_of_several_substitutions_is_refused() {
+        for (text, error) in [
+            ("%REQ(x-a)%%REQ(x-b)%", "has more after its parenthesis"),
+            ("%REQ(x-a)%%RESP(x-b):3%", "has more after its parenthesis"),
+            ("%REQ(x-a):3%%REQ(x-b)%", "has a length"),
+            ("%REQ(x-a%%REQ(x-b)%", "no header can have as its name"),
+            ("%REQ(x-a))%", "has more after its parenthesis"),
+            ("%REQ(a?b?c)%", "has more than one other header"),
+            ("%REQ(a?b c)%", "no header can have as its name"),
+            ("%REQ(x-a", "can only be evaluated by Envoy"),
+            ("%DYNAMIC_METADATA(a:b)%%REQ(x)%", "can only be evaluated by Envoy"),
+        ] {
+            let found = Format::parse(text, true).expect_err(text);
+            assert!(found.contains(error), "{text}: {found}");
+        }
+        for text in ["%REQ(x-a)%", "%REQ(:path?x-b):3%", "%RESP(x_a.b)%", "%DYNAMIC_METADATA(a:b)%"] {
+            assert_eq!(Format::parse(text, true).unwrap().text(), text);
+        }
+    }
 }

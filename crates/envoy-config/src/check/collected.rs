@@ -6,7 +6,10 @@ use super::{
     reach::{Reach, Shape},
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use tidegate_core::rules::{Origin, RuleSet};
+use tidegate_core::{
+    limit::RequestLimit,
+    rules::{DomainRules, Origin, RuleSet},
+};
 
 /// Facts common to the descriptors of a route.
 pub(super) struct Shapes<'a, 'b> {
@@ -65,13 +68,14 @@ impl<'r> Collected<'r> {
         }
     }
 
-    /// Returns the limits of a descriptor, and notes that it is sent.
+    /// Returns the limits of a descriptor, and notes that it is sent, possibly with a limit.
     pub(super) fn add(
         &mut self,
         shapes: &Shapes<'_, '_>,
         shape: &Shape,
         at: Origin,
         is_at_end: bool,
+        limit: Option<RequestLimit>,
     ) -> Reach<'r> {
         let descriptor = shape.to_string();
         let domain = shapes.domain.to_owned();
@@ -86,6 +90,12 @@ impl<'r> Collected<'r> {
                 self.shapes.entry(domain.clone()).or_default().push(shape.clone());
                 reach
             }
+        };
+        // Conditional limits apply whatever the request sends.
+        let has_rules = |rules: &DomainRules| rules.conditional().is_none() && !shape.is_ticket();
+        let reach = match limit.filter(|_| self.rules.domain(&domain).is_some_and(has_rules)) {
+            Some(limit) => Reach::OfRequest(limit),
+            None => reach,
         };
         let places = vec![shapes.place.to_owned()];
         self.note(SentDescriptor { at, domain, descriptor, is_at_end, places, reach: reach.clone() });

@@ -62,7 +62,7 @@ pub(super) fn check(
                 continue;
             }
             check_values(shape, one.entry.part, place, collected);
-            let reach = collected.add(&shapes, shape, one.entry.part.origin(), is_at_end);
+            let reach = collected.add(&shapes, shape, one.entry.part.origin(), is_at_end, one.policy.limit);
             judge(&reach, shape, one.entry.part, &shapes, collected);
             let (Reach::Limited(reached) | Reach::Conditional(reached, _) | Reach::Partly(reached, _)) =
                 &reach
@@ -140,7 +140,10 @@ fn add_charge(one: &Applied<'_, '_>, shape: &Shape, shapes: &Shapes<'_, '_>, col
 
 /// Whether the limit of a descriptor of the end can deny an entry at the beginning. Hits that are given back are never denied.
 fn is_asked_before(shape: &Shape, applied: &[Applied<'_, '_>]) -> bool {
-    let can_be_denied = |policy: &Policy| !policy.on_stream_done && (policy.charges() || policy.is_peek());
+    // A limit of the request has a counter of its own.
+    let can_be_denied = |policy: &Policy| {
+        !policy.on_stream_done && policy.limit.is_none() && (policy.charges() || policy.is_peek())
+    };
     let at_start = applied.iter().filter(|other| can_be_denied(other.policy));
     at_start.flat_map(|other| &other.shapes).any(|other| other.keys() == shape.keys())
 }

@@ -3,7 +3,7 @@
 use crate::actions::Sent;
 use std::{fmt, net::IpAddr};
 use tidegate_core::{
-    limit::Entry,
+    limit::{Entry, RequestLimit},
     rules::{
         DeclaredEntry, DeclaredPath, DeclaredValues, DomainRules, Explanation, Outcome, Rule, SetValues,
     },
@@ -55,6 +55,8 @@ pub enum Reach<'r> {
     EndsEarly(&'r Rule),
     /// No rule, for this reason.
     Nothing(String),
+    /// The limit that comes with the request, whatever the rules have.
+    OfRequest(RequestLimit),
     /// The ticket of another descriptor.
     Ticket,
     /// Unknown, for this reason.

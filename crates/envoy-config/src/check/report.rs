@@ -16,6 +16,7 @@ use crate::{
     part::Part,
     selection::{LeftOut, OfRoute, Selection},
 };
+use std::slice;
 use tidegate_core::rules::RuleSet;
 
 /// The result of a check.
@@ -40,7 +41,7 @@ pub fn check<'r>(configuration: &Configuration<'_>, rules: &'r RuleSet) -> Check
     }
     if configuration.managers.is_empty() {
         for config in &configuration.route_configs {
-            without_filter(config, "", true, &mut collected);
+            without_filter(config, None, &mut collected);
         }
     }
     for filter in &configuration.network_filters {
@@ -59,8 +60,7 @@ fn of_manager<'d>(configuration: &Configuration<'d>, manager: &Manager<'d>, coll
     quotas(manager, collected);
     collected.has_unread |= manager.filters.iter().any(|filter| matches!(filter.kind, FilterKind::Unread(_)));
     if manager.rate_limits().next().is_none() {
-        let has_unknown = manager.is_patched || chain::has_unknown(manager);
-        config.into_iter().for_each(|config| without_filter(config, &manager.name, has_unknown, collected));
+        config.into_iter().for_each(|config| without_filter(config, Some(manager), collected));
         return;
     }
     let mut without = Without::of(config);
@@ -134,7 +134,7 @@ fn of_filter<'d>(
                     collected.incomplete.insert(settings.domain().to_owned());
                 }
                 own_domain(&selection, place, collected);
-                routes::check_selection(&selection, manager, place, &mut collected.findings);
+                routes::check_selection(&selection, &of_route, manager, place, &mut collected.findings);
                 routes::check_request(&selection, &of_route, manager, place, &mut collected.findings);
                 descriptors::check(&selection, &of_route, place, collected);
             }
@@ -159,8 +159,8 @@ fn missing_routes<'d>(
     shown: Option<&RouteConfig<'d>>,
 ) -> Option<(Part<'d>, &'static str)> {
     let Some(config) = shown else {
-        let message = "the routes of this filter are not in the files, so the descriptors of these are unknown; add the file of its routes, or check \
-                       a dump: curl http://127.0.0.1:9901/config_dump | tidegate envoy check --rules … -";
+        let message = "the routes of this filter are not in the files, or several configurations have their name, so the descriptors of these \
+                       are unknown; add the file of its routes, or check the dump of one Envoy: curl http://127.0.0.1:9901/config_dump | tidegate envoy check --rules … -";
         return Some((manager.part, message));
     };
     let message = "Envoy discovers virtual hosts of this filter when requests for them arrive (vhds), so their descriptors are unknown; a dump \
@@ -179,16 +179,24 @@ fn place(manager: &str, host: &str, route: &str) -> String {
     [manager, host, route].into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(" › ")
 }
 
-/// Notes entries of routes without a filter that applies them.
-fn without_filter(
-    config: &RouteConfig<'_>,
-    manager: &str,
-    is_not_shown: bool,
-    collected: &mut Collected<'_>,
-) {
+/// Notes entries of routes without a filter that applies them, for a connection manager if there is one.
+fn without_filter(config: &RouteConfig<'_>, manager: Option<&Manager<'_>>, collected: &mut Collected<'_>) {
+    let is_not_shown = manager.is_none_or(|manager| manager.is_patched || chain::has_unknown(manager));
+    let name = manager.map_or("", |manager| &manager.name);
     for host in &config.hosts {
-        let entries = host.routes.iter().flat_map(|route| &route.entries).chain(&host.entries);
-        for entry in entries {
+        let of_routes = host.routes.iter().flat_map(|route| {
+            let entries = route.entries.iter();
+            entries.map(move |entry| (entry, slice::from_ref(route)))
+        });
+        let of_host = host.entries.iter().map(|entry| (entry, &*host.routes));
+        for (entry, routes) in of_routes.chain(of_host) {
+            let is_local = |manager: &Manager<'_>| {
+                let mut routes = routes.iter();
+                routes.any(|route| manager.limits_locally(entry, &[route.part, host.part, config.part]))
+            };
+            if manager.is_some_and(is_local) {
+                continue;
+            }
             let (kind, message) = match is_not_shown {
                 true => (
                     Kind::FilterNotShown,
@@ -200,7 +208,7 @@ fn without_filter(
                      router",
                 ),
             };
-            collected.findings.add(kind, entry.part, &place(manager, host.name, ""), message);
+            collected.findings.add(kind, entry.part, &place(name, host.name, ""), message);
         }
     }
 }
@@ -237,7 +245,7 @@ fn of_network_filter(
     for part in entries {
         let shape = descriptors::written(part);
         let shapes = Shapes { domain: name, place };
-        let reach = collected.add(&shapes, &shape, part.origin(), false);
+        let reach = collected.add(&shapes, &shape, part.origin(), false, None);
         collected.charges.add(name, &shape);
         descriptors::judge(&reach, &shape, part, &shapes, collected);
     }

@@ -14,11 +14,17 @@ use tidegate_core::{limit::RequestLimits, rules::Origin};
 /// Checks entries that do not apply to a route although their place suggests it.
 pub(super) fn check_selection(
     selection: &Selection<'_>,
+    of_route: &OfRoute<'_, '_>,
     manager: &Manager<'_>,
     place: &str,
     findings: &mut Findings,
 ) {
     for (entry, why) in &selection.left_out {
+        let is_for_others =
+            matches!(why, LeftOut::Stage(..) | LeftOut::Filter | LeftOut::Module | LeftOut::PerRoute);
+        if is_for_others && manager.limits_locally(entry, &of_route.configuring()) {
+            continue;
+        }
         let is_of_route = matches!(entry.level, Level::Route | Level::PerRoute);
         // Modules do not see the entries of routes, whatever their stage.
         let mut seeing = manager.rate_limits().map(|(_, settings)| settings).filter(|own| !own.is_module);

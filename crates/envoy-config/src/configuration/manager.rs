@@ -35,7 +35,7 @@ pub enum Routes<'d> {
 }
 
 /// A filter of a chain.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct HttpFilter<'d> {
     /// Its place.
     pub part: Part<'d>,
@@ -46,7 +46,7 @@ pub struct HttpFilter<'d> {
 }
 
 /// The filters that matter here.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum FilterKind<'d> {
     /// The `ratelimit` filter, or Tidegate's module with its configuration.
     RateLimit(RateLimitFilter<'d>),
@@ -61,7 +61,7 @@ pub enum FilterKind<'d> {
 }
 
 /// The settings of a `ratelimit` filter.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RateLimitFilter<'d> {
     /// Its message.
     pub settings: Part<'d>,

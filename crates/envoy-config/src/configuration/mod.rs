@@ -3,7 +3,9 @@
 
 mod cluster;
 mod entry;
+mod local;
 mod manager;
+mod patches;
 mod routes;
 mod runtime;
 mod settings;

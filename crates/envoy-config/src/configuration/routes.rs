@@ -16,10 +16,12 @@ pub struct RouteConfig<'d> {
     pub name: &'d str,
     /// Its virtual hosts.
     pub hosts: Vec<VirtualHost<'d>>,
+    /// Whether it is a dump's copy of routes that a connection manager has itself.
+    pub is_copy: bool,
 }
 
 /// A virtual host.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct VirtualHost<'d> {
     /// Its place.
     pub part: Part<'d>,
@@ -32,7 +34,7 @@ pub struct VirtualHost<'d> {
 }
 
 /// A route.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Route<'d> {
     /// Its place.
     pub part: Part<'d>,
@@ -43,7 +45,7 @@ pub struct Route<'d> {
 }
 
 /// The target of a route's requests.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Target<'d> {
     /// To a cluster.
     Cluster(&'d str),
@@ -60,14 +62,14 @@ pub enum Target<'d> {
 impl<'d> RouteConfig<'d> {
     pub(crate) fn read(part: Part<'d>, envoy: &Envoy) -> Self {
         let hosts = part.list("virtual_hosts").map(|host| VirtualHost::read(host, envoy)).collect();
-        Self { part, name: part.text("name"), hosts }
+        Self { part, name: part.text("name"), hosts, is_copy: false }
     }
 
     /// Stands for routes that are not in the files. The part has no field of a route.
     pub(crate) fn not_shown(part: Part<'d>) -> Self {
         let route = Route { part, entries: Vec::new(), target: Target::Unknown };
         let host = VirtualHost { part, name: "(not shown)", entries: Vec::new(), routes: vec![route] };
-        Self { part, name: "", hosts: vec![host] }
+        Self { part, name: "", hosts: vec![host], is_copy: false }
     }
 
     /// All parts that may configure filters for the host's requests.
@@ -146,7 +148,9 @@ impl<'d> Route<'d> {
 fn target(part: Part<'_>) -> Target<'_> {
     if let Some(action) = part.get("route") {
         if let Some(clusters) = action.get("weighted_clusters") {
-            return Target::Clusters(clusters.list("clusters").map(|cluster| cluster.text("name")).collect());
+            let names: Vec<&str> = clusters.list("clusters").map(|cluster| cluster.text("name")).collect();
+            // A `cluster_header` names the cluster of a request.
+            return if names.contains(&"") { Target::Computed } else { Target::Clusters(names) };
         }
         return match action.text("cluster") {
             "" if action.has("cluster_header")

@@ -4,6 +4,7 @@ use super::{
     cluster::Cluster,
     entry::{Level, RateLimitEntry},
     manager::{HttpFilter, Manager, Routes},
+    patches::{Addition, Patches, Scope},
     routes::{Route, RouteConfig, Target, VirtualHost},
     runtime::Runtime,
     typed::Typed,
@@ -53,7 +54,7 @@ impl<'d> Configuration<'d> {
         let envoy =
             Envoy { source_cluster: Some(node.unwrap_or_default().to_owned()), matches_each_value: true };
         let found = Self { envoy: envoy.clone(), ..Self::default() };
-        let mut finder = Finder { found, envoy, patched: None, patches: 0 };
+        let mut finder = Finder { found, envoy, patches: Patches::default() };
         for root in roots {
             let before = finder.number();
             finder.found.runtime.add(root);
@@ -62,7 +63,7 @@ impl<'d> Configuration<'d> {
                 finder.found.others.push(root.origin());
             }
         }
-        finder.found.managers.extend(finder.patched);
+        finder.found.managers.extend(finder.patches.managers());
         finder.found
     }
 
@@ -71,13 +72,19 @@ impl<'d> Configuration<'d> {
         self.clusters.iter().find(|cluster| cluster.name() == name).copied()
     }
 
-    /// The routes of a connection manager, if they are in the files.
+    /// The routes of a connection manager, if they are in the files. Of several configurations with their name, it is not known which applies.
     pub fn routes_of<'c>(&'c self, manager: &'c Manager<'d>) -> Option<&'c RouteConfig<'d>> {
         match &manager.routes {
             Routes::Inline(routes) => Some(routes),
-            Routes::Named(name) => self.route_configs.iter().find(|config| config.name == *name),
+            Routes::Named(name) => self.named_routes(name),
             Routes::Elsewhere => None,
         }
+    }
+
+    fn named_routes(&self, name: &str) -> Option<&RouteConfig<'d>> {
+        let mut all = self.route_configs.iter().filter(|config| config.name == name && !config.is_copy);
+        let first = all.next()?;
+        all.all(|other| other.part.json() == first.part.json()).then_some(first)
     }
 
     /// Whether nothing was found.
@@ -98,10 +105,8 @@ fn node_cluster<'d>(root: Part<'d>) -> Option<&'d str> {
 struct Finder<'d> {
     found: Configuration<'d>,
     envoy: Envoy,
-    /// The additions of Istio's patches to the listeners of a mesh, as one connection manager.
-    patched: Option<Manager<'d>>,
-    /// Number of patches that add something to it.
-    patches: usize,
+    /// The additions of Istio's patches to the listeners of a mesh.
+    patches: Patches<'d>,
 }
 
 impl<'d> Finder<'d> {
@@ -113,7 +118,7 @@ impl<'d> Finder<'d> {
             + found.clusters.len()
             + found.network_filters.len()
             + found.of_version_2.len()
-            + self.patches
+            + self.patches.len()
     }
 
     fn visit(&mut self, part: Part<'d>, listener: &'d str) {
@@ -122,7 +127,7 @@ impl<'d> Finder<'d> {
                 .get("spec")
                 .into_iter()
                 .flat_map(|spec| spec.list("configPatches"))
-                .for_each(|patch| self.patch(patch));
+                .for_each(|patch| self.patch(patch, &Scope::of(part, patch)));
         }
         let message = Typed::of(part).message;
         if message.contains("rate_limit.v2.")
@@ -152,6 +157,7 @@ impl<'d> Finder<'d> {
             if NOT_IN_FORCE.iter().any(|state| crate::node::is_called(state, name)) {
                 continue;
             }
+            let before = self.found.route_configs.len();
             match is_dump && name == "configs" {
                 // A dump repeats the bootstrap's listeners and clusters by themselves.
                 true => value
@@ -159,6 +165,9 @@ impl<'d> Finder<'d> {
                     .filter(|config| !config.message().ends_with("BootstrapConfigDump"))
                     .for_each(|config| self.visit(config, listener)),
                 false => self.visit(value, listener),
+            }
+            if crate::node::is_called("static_route_configs", name) {
+                self.found.route_configs[before..].iter_mut().for_each(|config| config.is_copy = true);
             }
         }
         part.items().for_each(|item| self.visit(item, listener));
@@ -177,7 +186,7 @@ impl<'d> Finder<'d> {
         }
     }
 
-    fn patch(&mut self, patch: Part<'d>) {
+    fn patch(&mut self, patch: Part<'d>, scope: &Scope<'d>) {
         let Some(value) = patch.get_in(["patch", "value"]) else { return };
         let context = patch.get("match").and_then(|matched| matched.get("routeConfiguration"));
         let name = context
@@ -194,7 +203,7 @@ impl<'d> Finder<'d> {
                 {
                     self.found.of_version_2.push(value);
                 }
-                self.patched(patch).filters.push(filter);
+                self.patches.add(patch, scope, Addition::Filter(filter));
             }
             "VIRTUAL_HOST" => {
                 let mut host = VirtualHost::read(value, &self.envoy);
@@ -202,36 +211,20 @@ impl<'d> Finder<'d> {
                 if host.routes.is_empty() {
                     host.routes.push(unknown_route);
                 }
-                self.add_host(patch, host);
+                self.patches.add(patch, scope, Addition::Host(host));
             }
             "HTTP_ROUTE" => {
                 let routes = vec![Route::read(value, &self.envoy)];
-                self.add_host(patch, VirtualHost { part: patch, name, entries: Vec::new(), routes });
+                let host = VirtualHost { part: patch, name, entries: Vec::new(), routes };
+                self.patches.add(patch, scope, Addition::Host(host));
             }
             "ROUTE_CONFIGURATION" if !value.has("virtual_hosts") => {
                 let entries = RateLimitEntry::list(value, Level::VirtualHost, &self.envoy);
-                self.add_host(patch, VirtualHost { part: value, name, entries, routes: vec![unknown_route] });
+                let host = VirtualHost { part: value, name, entries, routes: vec![unknown_route] };
+                self.patches.add(patch, scope, Addition::Host(host));
             }
             "CLUSTER" => self.found.clusters.push(Cluster { part: value }),
             _ => self.visit(value, ""),
-        }
-    }
-
-    /// The connection manager of all patches; its place is that of the first patch that adds to it.
-    fn patched(&mut self, patch: Part<'d>) -> &mut Manager<'d> {
-        self.patches += 1;
-        self.patched.get_or_insert_with(|| Manager {
-            part: patch,
-            name: "(patches)".to_owned(),
-            filters: Vec::new(),
-            routes: Routes::Inline(RouteConfig { part: patch, name: "", hosts: Vec::new() }),
-            is_patched: true,
-        })
-    }
-
-    fn add_host(&mut self, patch: Part<'d>, host: VirtualHost<'d>) {
-        if let Routes::Inline(routes) = &mut self.patched(patch).routes {
-            routes.hosts.push(host);
         }
     }
 }

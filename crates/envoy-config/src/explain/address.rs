@@ -1,6 +1,6 @@
 //! The address of the client, as a connection manager determines it.
 
-use super::request::HttpRequest;
+use super::{hosts, request::HttpRequest};
 use crate::part::Part;
 use std::net::IpAddr;
 
@@ -31,7 +31,7 @@ fn forwarded(request: &HttpRequest, skipped: usize) -> Option<IpAddr> {
 /// The address that Envoy writes of itself.
 const OF_ENVOY: &str = "<address of Envoy>";
 
-/// The request as filters get it: repeated values of `x-forwarded-for` are one, to which Envoy appends the address that connects if it
+/// The request as filters get it: the host without the parts that Envoy strips. Repeated values of `x-forwarded-for` are one, to which Envoy appends the address that connects if it
 /// determines the client by it. For a loopback address, Envoy appends its own.
 pub(super) fn forwarded_on(manager: Part<'_>, request: &HttpRequest) -> HttpRequest {
     const NAME: &str = "x-forwarded-for";
@@ -40,6 +40,7 @@ pub(super) fn forwarded_on(manager: Part<'_>, request: &HttpRequest) -> HttpRequ
     if manager.flag("use_remote_address") && !manager.flag("skip_xff_append") {
         all.push(if request.from.is_loopback() { OF_ENVOY.to_owned() } else { request.from.to_string() });
     }
+    seen.authority = hosts::stripped(manager, &request.authority);
     seen.headers.retain(|(name, _)| name != NAME);
     if !all.is_empty() {
         seen.headers.push((NAME.to_owned(), all.join(",")));

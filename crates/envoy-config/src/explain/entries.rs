@@ -67,7 +67,7 @@ fn of_manager<'d>(
         filters: Vec::new(),
     };
     let Some(config) = configuration.routes_of(manager) else {
-        explained.unknown.push("the routes of the listener are not in the files".to_owned());
+        explained.unknown.push("the routes of the listener are not in the files, or several configurations there have their name".to_owned());
         return explained;
     };
     let client = if client.is_ipv6() { format!("[{client}]:1") } else { format!("{client}:1") };
@@ -120,6 +120,13 @@ fn before_routing(manager: &Manager<'_>, request: &HttpRequest) -> Vec<String> {
     if manager.part.flag("merge_slashes") && path.contains("//") {
         unknown.push("merge_slashes changes the path before it is routed".to_owned());
     }
+    if manager.part.flag("strip_matching_host_port")
+        && hosts::without_port(&request.authority) != request.authority
+    {
+        unknown.push(
+            "strip_matching_host_port removes the port of the host if it is that of the listener".to_owned(),
+        );
+    }
     if manager.part.list("early_header_mutation_extensions").next().is_some() {
         unknown.push("early_header_mutation_extensions change headers".to_owned());
     }
@@ -167,11 +174,7 @@ fn host_of<'c, 'd>(
     config: &'c RouteConfig<'d>,
     request: &HttpRequest,
 ) -> Option<&'c VirtualHost<'d>> {
-    let authority = match manager.part.flag("strip_any_host_port") {
-        true => request.authority.rsplit_once(':').map_or(&*request.authority, |(host, _)| host),
-        false => &request.authority,
-    };
-    let host = hosts::find(config, authority);
+    let host = hosts::find(config, &request.authority);
     // A patch has no domains: it belongs to a virtual host that the files do not show.
     host.or_else(|| config.hosts.first().filter(|_| manager.is_patched))
 }
@@ -192,7 +195,7 @@ fn route_of<'c, 'd>(
     }
     host.routes.iter().find(|route| {
         let Some(matched) = route.part.get("match") else { return true };
-        match matches(matched, request, &configuration.envoy) {
+        match matches(matched, request, configuration) {
             Match::Yes => true,
             Match::No => false,
             Match::Unknown(reason) => {

@@ -9,7 +9,7 @@ use crate::{
     selection::OfRoute,
 };
 use tidegate_core::{
-    limit::{Hits, RequestLimits, client_text},
+    limit::{Hits, RequestLimit, RequestLimits, client_text},
     rules::Origin,
 };
 
@@ -41,6 +41,8 @@ pub struct ExplainedEntry {
     pub made: Made,
     /// The hits of the descriptor, if there is one.
     pub hits: Option<EntryHits>,
+    /// The limit that its descriptor has instead of that of a rule.
+    pub limit: Option<RequestLimit>,
 }
 
 /// The hits of an entry.
@@ -141,7 +143,15 @@ fn of_entry(entry: &RateLimitEntry<'_>, routed: &Routed<'_>, namespace: &str) ->
         }
     };
     let (made, hits) = made.unwrap_or_else(|without| (without, None));
-    ExplainedEntry { at: entry.part.origin(), level: entry.level, is_at_end: entry.is_at_end(), made, hits }
+    let limit = entry.policy.as_ref().ok().and_then(|policy| policy.limit);
+    ExplainedEntry {
+        at: entry.part.origin(),
+        level: entry.level,
+        is_at_end: entry.is_at_end(),
+        made,
+        hits,
+        limit,
+    }
 }
 
 /// The descriptor of an entry of a filter with metadata in this namespace; the error is why there is none, or why it is not known.

@@ -1,6 +1,9 @@
 //! The virtual host of a request.
 
-use crate::configuration::{RouteConfig, VirtualHost};
+use crate::{
+    configuration::{RouteConfig, VirtualHost},
+    part::Part,
+};
 
 /// The virtual host of an authority: with the exact name, else with the longest `*.name`, else with the longest `name.*`, else with `*`.
 pub(super) fn find<'c, 'd>(config: &'c RouteConfig<'d>, authority: &str) -> Option<&'c VirtualHost<'d>> {
@@ -31,7 +34,16 @@ pub(super) fn find<'c, 'd>(config: &'c RouteConfig<'d>, authority: &str) -> Opti
         .or_else(|| all().find(|(_, domain)| domain == "*").map(|(own, _)| own))
 }
 
-fn without_port(authority: &str) -> &str {
+/// The authority after the options of a connection manager, which change the header before routes and filters read it.
+pub(super) fn stripped(manager: Part<'_>, authority: &str) -> String {
+    let (host, port) = authority.split_at(without_port(authority).len());
+    let host =
+        if manager.flag("strip_trailing_host_dot") { host.strip_suffix('.').unwrap_or(host) } else { host };
+    let port = if manager.flag("strip_any_host_port") { "" } else { port };
+    format!("{host}{port}")
+}
+
+pub(super) fn without_port(authority: &str) -> &str {
     match authority.rsplit_once(':') {
         Some((host, port)) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => host,
         _ => authority,

@@ -3,11 +3,10 @@
 use super::request::Routed;
 use crate::{
     actions::{HeaderMatch, QueryMatch, TextMatch},
-    configuration::Share,
+    configuration::{Configuration, Runtime, Share},
     node::{Node, Problems},
     part::Part,
     schema::{HEADER_MATCHER, Message, QUERY_PARAMETER_MATCHER, REGEX_MATCHER},
-    stream::Envoy,
 };
 
 /// Whether a route matches a request.
@@ -26,11 +25,17 @@ impl From<bool> for Match {
 }
 
 /// Whether the `match` of a route matches: all of its fields.
-pub(super) fn matches(matched: Part<'_>, request: &Routed<'_>, envoy: &Envoy) -> Match {
-    all(matched.fields().map(|(name, part)| field(matched, name, part, request, envoy)))
+pub(super) fn matches(matched: Part<'_>, request: &Routed<'_>, configuration: &Configuration<'_>) -> Match {
+    all(matched.fields().map(|(name, part)| field(matched, name, part, request, configuration)))
 }
 
-fn field(matched: Part<'_>, name: &str, part: Part<'_>, request: &Routed<'_>, envoy: &Envoy) -> Match {
+fn field(
+    matched: Part<'_>,
+    name: &str,
+    part: Part<'_>,
+    request: &Routed<'_>,
+    configuration: &Configuration<'_>,
+) -> Match {
     let is = |field: &str| crate::node::is_called(field, name);
     let path = request.request.plain_path();
     let ignores_case = matched.get("case_sensitive").is_some_and(|flag| flag.as_text() == "false");
@@ -55,7 +60,7 @@ fn field(matched: Part<'_>, name: &str, part: Part<'_>, request: &Routed<'_>, en
         }
         () if is("headers") => all(part.items().map(|part| {
             checked(part, &HEADER_MATCHER, |node, problems| {
-                Some(HeaderMatch::read(node, envoy, problems)?.matches(request))
+                Some(HeaderMatch::read(node, &configuration.envoy, problems)?.matches(request))
             })
         })),
         () if is("query_parameters") => all(part.items().map(|part| {
@@ -63,7 +68,7 @@ fn field(matched: Part<'_>, name: &str, part: Part<'_>, request: &Routed<'_>, en
                 Some(QueryMatch::read(node, problems)?.matches_undecoded(request.request.path.as_bytes()))
             })
         })),
-        () if is("runtime_fraction") => fraction(part),
+        () if is("runtime_fraction") => fraction(part, &configuration.runtime),
         () => Match::Unknown(format!("{name} at {}", part.origin())),
     }
 }
@@ -94,8 +99,10 @@ fn checked(part: Part<'_>, message: &Message, matches: impl Fn(&Node, &Problems)
     }
 }
 
-fn fraction(part: Part<'_>) -> Match {
-    let share = Share::of_default(part);
+/// The share of the runtime, if a static layer has the key; else the default.
+fn fraction(part: Part<'_>, runtime: &Runtime<'_>) -> Match {
+    let of_runtime = runtime.share(part.text("runtime_key")).map(|(_, share)| share);
+    let share = of_runtime.unwrap_or_else(|| Share::of_default(part));
     match share.is_all() || share.is_none() {
         true => share.is_all().into(),
         false => Match::Unknown(format!("chance: {share} requests, at {}", part.origin())),

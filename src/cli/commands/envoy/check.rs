@@ -13,7 +13,7 @@ use crate::cli::{
 use clap::Args;
 use serde_json::{Value, json};
 use std::{collections::HashMap, process::ExitCode};
-use tidegate_core::rules::Rule;
+use tidegate_core::{limit::RequestLimit, rules::Rule};
 use tidegate_envoy_config::{
     check::{Checked, Finding, Reach, SentDescriptor, Severity, check},
     configuration::Configuration,
@@ -69,13 +69,14 @@ struct Row<'c, 'r> {
     entries: usize,
 }
 
-/// Makes one row for each descriptor, however many entries send it.
+/// Makes one row for each descriptor and its limit, however many entries send it.
 fn rows<'c, 'r>(sent: &'c [SentDescriptor<'r>]) -> Vec<Row<'c, 'r>> {
     let mut rows: Vec<Row<'c, 'r>> = Vec::new();
-    let mut known: HashMap<(&str, &str, bool), usize> = HashMap::new();
+    let mut known: HashMap<(&str, &str, bool, String), usize> = HashMap::new();
     for one in sent {
         let places = one.places.iter().map(String::as_str);
-        let index = *known.entry((&one.domain, &one.descriptor, one.is_at_end)).or_insert(rows.len());
+        let key = (&*one.domain, &*one.descriptor, one.is_at_end, reach_text(&one.reach));
+        let index = *known.entry(key).or_insert(rows.len());
         match rows.get_mut(index) {
             Some(row) => {
                 row.places.extend(places);
@@ -141,6 +142,11 @@ fn rule_text(rule: &Rule) -> String {
     format!("{} ({})", limit_texts(rule).join(", "), rule.info.path)
 }
 
+/// `5 per minute`.
+fn own_limit_text(RequestLimit { requests, unit }: RequestLimit) -> String {
+    format!("{requests} per {unit}")
+}
+
 fn reach_text(reach: &Reach<'_>) -> String {
     let rules = |rules: &[&Rule]| rules.iter().map(|rule| rule_text(rule)).collect::<Vec<_>>().join("\n");
     match reach {
@@ -150,6 +156,7 @@ fn reach_text(reach: &Reach<'_>) -> String {
         Reach::Unlimited(rule) if rule.unlimited => format!("unlimited ({})", rule.info.path),
         Reach::Unlimited(rule) => format!("a rule without a limit ({})", rule.info.path),
         Reach::EndsEarly(_) | Reach::Nothing(_) => "NONE".to_owned(),
+        Reach::OfRequest(limit) => format!("{} (of the request)", own_limit_text(*limit)),
         Reach::Ticket => "the end of a request".to_owned(),
         Reach::Unknown(_) => "unknown".to_owned(),
     }
@@ -171,8 +178,13 @@ fn sent_to_json(sent: &SentDescriptor<'_>) -> Value {
         Reach::Unlimited(rule) => ("unlimited by rule", std::slice::from_ref(rule), None),
         Reach::EndsEarly(rule) => ("none", std::slice::from_ref(rule), None),
         Reach::Nothing(reason) => ("none", &[][..], Some(reason)),
+        Reach::OfRequest(_) => ("limited", &[][..], None),
         Reach::Ticket => ("end of a request", &[][..], None),
         Reach::Unknown(reason) => ("unknown", &[][..], Some(reason)),
+    };
+    let own_limit = match sent.reach {
+        Reach::OfRequest(limit) => Some(own_limit_text(limit)),
+        _ => None,
     };
     let rule = |rule: &&Rule| {
         json!({
@@ -190,6 +202,7 @@ fn sent_to_json(sent: &SentDescriptor<'_>) -> Value {
         "state": state,
         "reason": reason,
         "rules": rules.iter().map(rule).collect::<Vec<_>>(),
+        "limit_of_request": own_limit,
     })
 }
 

@@ -10,7 +10,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::{net::IpAddr, process::ExitCode};
 use tidegate_core::{
-    limit::{Descriptor, DescriptorText, Hits},
+    limit::{Descriptor, DescriptorText, Hits, RequestLimit},
     rules::{Applied, RuleSet},
 };
 use tidegate_envoy_config::{
@@ -22,7 +22,7 @@ use tidegate_envoy_config::{
 ///
 /// No request is sent, and no counter is read. What depends on something that the files do not show, such as other filters, is listed.
 ///
-/// Exit code 0: a limit applies to the request. 1: none does.
+/// Exit code 0: a limit can deny the request. 1: none can.
 #[derive(Args)]
 pub(in crate::cli) struct Explain {
     #[command(flatten)]
@@ -106,25 +106,31 @@ fn calls<'r>(explained: &Explained<'_>, rules: &'r RuleSet) -> Vec<Call<'r>> {
 
 fn call<'r>(filter: &ExplainedFilter<'_>, rules: &'r RuleSet) -> Call<'r> {
     let at_start = filter.applied.iter().filter(|entry| !entry.is_at_end);
-    let (descriptors, hits): (Vec<DescriptorText>, Vec<Hits>) = at_start
+    let (descriptors, numbers): (Vec<DescriptorText>, Vec<(Hits, Option<RequestLimit>)>) = at_start
         .filter_map(|entry| match (&entry.made, &entry.hits) {
             (Made::Descriptor(entries), Some(EntryHits::Known(hits))) => {
-                Some((DescriptorText(entries.clone()), *hits))
+                Some((DescriptorText(entries.clone()), (*hits, entry.limit)))
             }
             _ => None,
         })
         .unzip();
     let applied = rules.domain(filter.domain).map(|domain| {
-        let of_text =
-            |(text, hits): (_, &Hits)| Descriptor { entries: entries(text).into(), limit: None, hits: *hits };
-        let all: Vec<_> = descriptors.iter().zip(&hits).map(of_text).collect();
+        let texts = descriptors.iter().zip(&numbers);
+        let all: Vec<_> = texts
+            .map(|(text, (hits, limit))| Descriptor {
+                entries: entries(text).into(),
+                limit: *limit,
+                hits: *hits,
+            })
+            .collect();
         domain.explain_request(&all)
     });
-    // Hits that are given back are never denied.
-    let can_deny =
-        |(applied, hits): (&Applied<'_>, &Hits)| applied.is_limited() && !matches!(hits, Hits::GiveBack(_));
+    // Limits in shadow mode deny nothing, and hits that are given back are never denied.
+    let can_deny = |(applied, (hits, _)): (&Applied<'_>, &(Hits, _))| {
+        applied.is_limited() && !applied.is_shadow() && !matches!(hits, Hits::GiveBack(_))
+    };
     let is_limited = !filter.responses.enforced.is_none()
-        && applied.as_ref().is_some_and(|all| all.iter().zip(&hits).any(can_deny));
+        && applied.as_ref().is_some_and(|all| all.iter().zip(&numbers).any(can_deny));
     Call { descriptors, applied, is_limited }
 }
 
@@ -288,7 +294,7 @@ fn filter_to_json(filter: &ExplainedFilter<'_>, call: &Call<'_>) -> Value {
         "applied": filter.applied.iter().map(entry).collect::<Vec<_>>(),
         "left_out": left_out.collect::<Vec<_>>(),
         "descriptors": descriptors.collect::<Vec<_>>(),
-        "over_limit_status": filter.responses.denied,
+        "over_limit_status": Some(filter.responses.denied).filter(|_| call.is_limited),
         "undecided_status": Some(filter.responses.failed).filter(|_| filter.responses.failure.refused.is_all()),
         "undecided_refused": filter.responses.failure.refused.to_string(),
     })
