@@ -108,7 +108,8 @@ fn the_swap_of_a_config_map_is_reported() {
 /// With --rules-dot-files, an edited file whose name begins with a dot stayed without effect until a SIGHUP.
 #[test]
 fn a_dot_file_that_is_read_is_watched_too() {
-    for (mode, pattern) in [(WatchMode::Auto, ""), (WatchMode::Poll, ""), (WatchMode::Poll, "config.*")] {
+    let modes = [WatchMode::Auto, WatchMode::Poll];
+    for (mode, pattern) in modes.into_iter().flat_map(|mode| [(mode, ""), (mode, "config.*")]) {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let name = if pattern.is_empty() { ".a.yaml" } else { "config.d/.a.yaml" };
