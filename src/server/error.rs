@@ -89,6 +89,13 @@ pub enum TokenFileError {
     },
 }
 
+impl TokenFileError {
+    /// Whether the operating system could not read the file, so that the same file may be read later.
+    pub(super) fn is_of_reading(&self) -> bool {
+        matches!(self, Self::Read { source, .. } if source.raw_os_error().is_some())
+    }
+}
+
 /// Returns the remedy for a token file that cannot be read, as the end of an error message.
 fn token_file_remedy(error: &io::Error, path: &Path) -> String {
     match error.kind() {

@@ -80,10 +80,12 @@ impl Tls {
             let port = TlsPort::load(name, files.clone(), protocols, counts, now(&**clock));
             let port = Arc::new(port.map_err(|source| ServeError::Tls { port: name, source })?);
             let (of_thread, clock) = (Arc::clone(&port), Arc::clone(clock));
+            let mut last_error = None;
             let read_again = move |wake| {
                 let now = now(&*clock);
                 if wake != Wake::Idle || of_thread.is_reload_due(now) {
-                    reload(&of_thread, now);
+                    let known = last_error.take().filter(|_| wake == Wake::Idle);
+                    last_error = reload(&of_thread, now, known);
                 }
             };
             let thread = WatchThread::start("certificates", watch, requests, read_again)?;
@@ -118,15 +120,21 @@ impl PortTls {
     }
 }
 
-fn reload(port: &TlsPort, now: Duration) {
+/// Reads the files again. Returns the error, which is logged unless it is the known error.
+fn reload(port: &TlsPort, now: Duration, known: Option<String>) -> Option<String> {
     let name = port.name();
     match port.reload(now) {
         Ok(()) => {
             let not_after = port.counts().not_after();
             tracing::info!(port = name, not_after, "certificate reloaded; open connections stay");
+            None
         }
         Err(error) => {
-            tracing::error!(port = name, %error, "certificate not reloaded; the one in force stays");
+            let error = error.to_string();
+            if known.as_ref() != Some(&error) {
+                tracing::error!(port = name, %error, "certificate not reloaded; the one in force stays");
+            }
+            Some(error)
         }
     }
 }

@@ -226,6 +226,14 @@ async fn an_empty_directory_admits_everything_and_a_file_beside_it_is_read() {
         answer.overall_code() == Code::OverLimit
     })
     .await;
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("config.yaml"), RULES).expect("a file");
+    let root = ("RUNTIME_ROOT", folder.path().to_str().expect("UTF-8"));
+    let server = Ratelimit::start(folder.path(), &[root]);
+    eventually("health without the directory", async || {
+        server.status(server.http, "/healthcheck").await == Some(200)
+    })
+    .await;
 }
 
 /// The variables of the manifest for Istio, without the variables for the deployment's folders, and the rules of its ConfigMap.

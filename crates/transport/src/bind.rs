@@ -1,13 +1,10 @@
 //! Binding of addresses.
 
-use super::{ListenAddress, inherited::InheritedSockets, listener::Listener};
+use super::{ListenAddress, inherited::InheritedSockets, listener::Listener, socket_file::SocketFile};
 use std::{
     io,
     net::{SocketAddr, TcpListener as StdTcpListener, ToSocketAddrs},
-    os::unix::{fs::FileTypeExt, net::UnixStream as StdUnixStream},
-    path::Path,
 };
-use tokio::net::UnixListener;
 
 /// Number of connections that the kernel completes before they are accepted. Its own bound may be lower. Beyond it, clients connect a
 /// second later.
@@ -31,7 +28,9 @@ pub fn bind(
     for address in addresses {
         let bound = match address {
             ListenAddress::Tcp(text) => bind_tcp(text).map(|listener| listeners.push(listener)),
-            ListenAddress::Unix(path) => bind_unix(path).map(|listener| listeners.push(listener)),
+            ListenAddress::Unix(path) => {
+                SocketFile::bind(path).map(|(file, listener)| listeners.push(Listener::unix(listener, file)))
+            }
             ListenAddress::Systemd(name) => inherited.take(name).map(|taken| listeners.extend(taken)),
         };
         bound.map_err(|source| BindError { address: address.clone(), source })?;
@@ -45,19 +44,4 @@ fn bind_tcp(text: &str) -> io::Result<Listener> {
     // Raises the backlog of the standard library, which is 128.
     rustix::net::listen(&listener, BACKLOG)?;
     Listener::tcp(listener)
-}
-
-/// Replaces a socket file that refuses connections, because a killed process left it behind.
-fn bind_unix(path: &Path) -> io::Result<Listener> {
-    let found = std::fs::symlink_metadata(path).ok().map(|found| found.file_type());
-    let is_socket = found.is_some_and(|found| found.is_socket());
-    if found.is_some() && !is_socket {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the path exists and is not a socket"));
-    }
-    if is_socket && StdUnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
-    {
-        std::fs::remove_file(path)?;
-    }
-    let listener = UnixListener::bind(path)?;
-    Ok(Listener::unix(listener, path))
 }

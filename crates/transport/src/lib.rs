@@ -7,6 +7,7 @@ mod bind;
 mod inherited;
 mod listener;
 mod peer;
+mod socket_file;
 mod stream;
 mod tls;
 mod unread_alert;

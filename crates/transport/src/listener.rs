@@ -1,11 +1,11 @@
 //! Bound addresses that accept connections.
 
-use super::{Accepted, Peer};
+use super::{Accepted, Peer, socket_file::SocketFile};
 use std::{
     io,
     net::{SocketAddr, TcpListener as StdTcpListener},
     os::unix::net::UnixListener as StdUnixListener,
-    path::{Path, PathBuf},
+    path::Path,
 };
 use tokio::net::{TcpListener, UnixListener};
 
@@ -18,21 +18,11 @@ enum Kind {
         address: SocketAddr,
     },
     Unix {
+        /// Dropped before the listener, as it must be. None if the file belongs to systemd.
+        _file: Option<SocketFile>,
         listener: UnixListener,
-        path: PathBuf,
-        /// Whether the socket file belongs to systemd.
-        is_inherited: bool,
+        address: String,
     },
-}
-
-/// Removes the file of a Unix socket.
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Kind::Unix { path, is_inherited: false, .. } = &self.0 {
-            // The file may have been removed already.
-            let _ = std::fs::remove_file(path);
-        }
-    }
 }
 
 impl Listener {
@@ -45,22 +35,23 @@ impl Listener {
     }
 
     /// A bound Unix socket, whose file is removed when the listener is dropped.
-    pub(super) fn unix(listener: UnixListener, path: &Path) -> Self {
-        Self(Kind::Unix { listener, path: path.into(), is_inherited: false })
+    pub(super) fn unix(listener: UnixListener, file: SocketFile) -> Self {
+        let address = unix_address(file.path());
+        Self(Kind::Unix { _file: Some(file), listener, address })
     }
 
     /// A bound Unix socket whose file remains when the listener is dropped.
     pub(super) fn inherited_unix(listener: StdUnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        let path = listener.local_addr()?.as_pathname().unwrap_or(Path::new("(unnamed)")).into();
-        Ok(Self(Kind::Unix { listener: UnixListener::from_std(listener)?, path, is_inherited: true }))
+        let address = unix_address(listener.local_addr()?.as_pathname().unwrap_or(Path::new("(unnamed)")));
+        Ok(Self(Kind::Unix { _file: None, listener: UnixListener::from_std(listener)?, address }))
     }
 
     /// The bound address. A requested port 0 is replaced by the assigned port.
     pub fn address(&self) -> String {
         match &self.0 {
             Kind::Tcp { address, .. } => address.to_string(),
-            Kind::Unix { path, .. } => format!("unix:{}", path.display()),
+            Kind::Unix { address, .. } => address.clone(),
         }
     }
 
@@ -84,4 +75,8 @@ impl Listener {
             }
         }
     }
+}
+
+fn unix_address(path: &Path) -> String {
+    format!("unix:{}", path.display())
 }

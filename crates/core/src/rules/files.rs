@@ -10,6 +10,7 @@ use super::{
 };
 use rustix::fs::OFlags;
 use std::{
+    ffi::OsStr,
     fs,
     io::{self, Read as _},
     os::unix::fs::OpenOptionsExt as _,
@@ -31,7 +32,7 @@ const DEPTH_MAX: usize = 16;
 /// Files and directories of rule files, and which files of a directory are read.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RuleFilePaths {
-    /// The files and directories; `-` is standard input, and `DIRECTORY/NAME.*` what [`beginning_with`] finds.
+    /// The files and directories. `-` is standard input, and `DIRECTORY/NAME.*` a pattern ([`RuleFilePaths::matching`]).
     pub paths: Vec<PathBuf>,
     /// Every file of a directory; else those that end in `.yaml` or `.yml`. A directory may then have none.
     pub every_file: bool,
@@ -56,10 +57,11 @@ impl RuleFilePaths {
     pub fn read(&self) -> Result<Vec<Source>, RuleErrors> {
         let mut reader = Reader { of: self, sources: Vec::new(), problems: Problems::default() };
         for path in &self.paths {
-            match beginning_with(path) {
-                None => reader.read(path),
-                Some(paths) => {
-                    paths.iter().filter(|path| !self.is_hidden(path)).for_each(|path| reader.read(path))
+            match self.matching(path) {
+                Ok(found) => found.iter().for_each(|path| reader.read(path)),
+                Err(error) => {
+                    let message = format!("its directory cannot be listed: {error}");
+                    reader.problems.of_source(source_id(path), message);
                 }
             }
         }
@@ -73,6 +75,34 @@ impl RuleFilePaths {
             _ => source,
         };
         self.read().map(|sources| sources.into_iter().map(of_blocks).collect())
+    }
+
+    /// The files and directories at one of these paths. If it is a pattern `DIRECTORY/NAME.*`, those in `DIRECTORY` whose names begin with
+    /// `NAME.`, without the hidden ones, in the order of their names. None if the path is missing and the pattern `PATH.*`, which is one of
+    /// these paths too, has some.
+    pub fn matching(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        if let Some((directory, begin)) = pattern(path) {
+            return self.beginning_with(directory, begin);
+        }
+        let beside = PathBuf::from([path.as_os_str(), OsStr::new(".*")].join(OsStr::new("")));
+        let is_missing =
+            || fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        let has_others = || self.matching(&beside).is_ok_and(|found| !found.is_empty());
+        let is_absent = self.paths.contains(&beside) && is_missing() && has_others();
+        Ok(if is_absent { Vec::new() } else { vec![path.to_owned()] })
+    }
+
+    fn beginning_with(&self, directory: &Path, begin: &str) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            if entry.file_name().as_encoded_bytes().starts_with(begin.as_bytes()) {
+                found.push(entry.path());
+            }
+        }
+        found.retain(|path| !self.is_hidden(path));
+        found.sort();
+        Ok(found)
     }
 
     /// Warnings about files of the directories that look like rule files, and are not read because of their names.
@@ -128,14 +158,11 @@ fn has_rules(path: &Path) -> bool {
     text.is_ok_and(|text| other_files::looks_like_rules(&text))
 }
 
-/// The files and directories in `DIRECTORY` whose names begin with `NAME.`, in their order, if the path is `DIRECTORY/NAME.*`.
-pub fn beginning_with(path: &Path) -> Option<Vec<PathBuf>> {
+/// `DIRECTORY` and `NAME.`, if the path is `DIRECTORY/NAME.*`.
+fn pattern(path: &Path) -> Option<(&Path, &str)> {
     let begin = path.file_name()?.to_str()?.strip_suffix('*').filter(|begin| begin.ends_with('.'))?;
-    let entries = fs::read_dir(path.parent()?).into_iter().flatten().flatten();
-    let begins = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(begin.as_bytes());
-    let mut paths: Vec<_> = entries.filter(begins).map(|entry| entry.path()).collect();
-    paths.sort();
-    Some(paths)
+    let directory = path.parent()?;
+    Some((if directory.as_os_str().is_empty() { Path::new(".") } else { directory }, begin))
 }
 
 /// The text of a regular file of at most so many bytes. A pipe or a device might never end, or never begin.
@@ -321,6 +348,34 @@ mod tests {
         let paths = vec![dir.path().join("config"), dir.path().join("config.*")];
         let paths = RuleFilePaths { paths, every_file: true, dot_files: true };
         assert_eq!(names(&paths.read().unwrap()), ["a", "b", "config.yaml"]);
+    }
+
+    /// The reference server needs no `config/` then, and Tidegate refused `config.yaml` without it.
+    #[test]
+    fn a_missing_directory_is_an_error_only_if_nothing_is_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = ["config", "config.*"].map(|name| dir.path().join(name)).to_vec();
+        let paths = RuleFilePaths { paths, every_file: true, dot_files: true };
+        let error = paths.read().unwrap_err().to_string();
+        assert!(error.contains("/config: cannot be read: No such file"), "{error}");
+        fs::write(dir.path().join("config.yaml"), "domain: d").unwrap();
+        assert_eq!(names(&paths.read().unwrap()), ["config.yaml"]);
+        std::os::unix::fs::symlink("nowhere", dir.path().join("config")).unwrap();
+        let error = paths.read().unwrap_err().to_string();
+        assert!(error.contains("/config: cannot be read: No such file"), "{error}");
+    }
+
+    /// A directory that could not be listed counted as a directory without files, so that a reload dropped all rules.
+    #[test]
+    fn a_pattern_whose_directory_cannot_be_listed_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        fs::write(dir.path().join("a.yaml"), "domain: d").unwrap();
+        for unlisted in ["file", "gone"] {
+            let errors = read(&[dir.path().join("a.yaml"), dir.path().join(unlisted).join("config.*")]);
+            let errors = errors.unwrap_err().to_string();
+            assert!(errors.contains("/config.*: its directory cannot be listed: "), "{errors}");
+        }
     }
 
     /// Later reloads never began, and no line of the log named the file.

@@ -57,7 +57,7 @@ pub use documents::{Document, config_map_files, documents};
 pub use error::{Origin, Position, RuleError, RuleErrors, SourceId};
 pub use explain::{Applied, AppliedLimit};
 pub use expressions::texts_of;
-pub use files::{RuleFilePaths, beginning_with, read, read_regular, read_text};
+pub use files::{RuleFilePaths, read, read_regular, read_text};
 pub use grammar::DefaultAlgorithm;
 pub use limit_name::LimitName;
 pub use limits::{LimitIdentity, LimitInfo, LimitTable, PinnedLimits};

@@ -39,7 +39,15 @@ pub struct TlsFiles {
 /// Files that cannot be put in force.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsFilesError {
-    /// A file cannot be read, or has other content than expected.
+    /// A file cannot be read.
+    #[error("{}: {source}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A file has other content than expected.
     #[error("{}: {cause}", .path.display())]
     File {
         /// The file.
@@ -66,6 +74,13 @@ pub enum TlsFilesError {
     /// rustls refuses the settings.
     #[error(transparent)]
     Rustls(#[from] rustls::Error),
+}
+
+impl TlsFilesError {
+    /// Whether the operating system could not read a file, so that the same file may be read later.
+    pub(super) fn is_of_reading(&self) -> bool {
+        matches!(self, Self::Read { source, .. } if source.raw_os_error().is_some())
+    }
 }
 
 /// Files that were read and match each other.
@@ -158,9 +173,13 @@ pub fn read_pem(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
+fn read_file(path: &Path) -> Result<Vec<u8>, TlsFilesError> {
+    read_pem(path).map_err(|source| TlsFilesError::Read { path: path.to_owned(), source })
+}
+
 /// The certificates of a PEM file; at least one.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFilesError> {
-    let pem = read_pem(path).map_err(|error| file_error(path, error))?;
+    let pem = read_file(path)?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let certificates = read.map_err(|error| file_error(path, pem_cause(&error)))?;
     match certificates.is_empty() {
@@ -171,7 +190,7 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 
 /// The private key of a PEM file.
 pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFilesError> {
-    let pem = read_pem(path).map_err(|error| file_error(path, error))?;
+    let pem = read_file(path)?;
     PrivateKeyDer::from_pem_slice(&pem).map_err(|error| match error {
         pem::Error::NoItemsFound => {
             file_error(path, "no private key in PEM form (-----BEGIN PRIVATE KEY-----)")

@@ -15,7 +15,7 @@ use events::Events;
 use message::{Event, Message};
 use snapshot::FilesSnapshot;
 use std::{sync::mpsc, time::Duration};
-use tidegate_core::rules::RuleFilePaths;
+use tidegate_core::{clock::since_boot, rules::RuleFilePaths};
 
 /// Detection of changed files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
@@ -36,7 +36,7 @@ pub struct WatchSettings {
     pub mode: WatchMode,
     /// Time between two checks without events.
     pub poll_interval: Duration,
-    /// Changes are reported once nothing has changed for this long.
+    /// Changes are reported once the files have not changed for this long.
     pub settle: Duration,
 }
 
@@ -157,12 +157,12 @@ impl Watch {
         }
     }
 
-    /// Waits until no event arrives, no file is known to be open for writing, and two looks agree. Waits at most a number of settle times,
-    /// since the end of the writing may go unnoticed.
+    /// Waits until two looks a settle time apart agree and no file is known to be open for writing. Waits at most a number of settle times,
+    /// since the end of the writing may go unnoticed, and files may change all the time.
     fn settle(&mut self) -> Wake {
         let mut last = self.look_anew();
         for settles in 0..SETTLES_WHILE_WRITTEN_MAX {
-            let is_being_written = self.events.as_ref().is_some_and(Events::are_files_being_written);
+            let is_being_written = self.are_files_being_written();
             if settles >= SETTLES_MAX && !is_being_written {
                 break;
             }
@@ -173,18 +173,14 @@ impl Watch {
                     "a changed file is still open for writing; it is read when it is closed, or after wait_max, or at SIGHUP"
                 );
             }
-            match self.messages.recv_timeout(self.settings.settle) {
-                Ok(Message::Stop) => return Wake::Stopped,
-                Ok(Message::Request) => return self.requested(),
-                Ok(Message::Event(event)) => self.note(&event),
-                Err(_) => {
-                    let next = self.look_anew();
-                    let is_settled = next == last;
-                    last = next;
-                    if is_settled && !is_being_written {
-                        break;
-                    }
-                }
+            if let Some(wake) = self.receive_for(self.settings.settle) {
+                return wake;
+            }
+            let next = self.look_anew();
+            let is_settled = next == last;
+            last = next;
+            if is_settled && !self.are_files_being_written() {
+                break;
             }
         }
         if let Some(events) = &mut self.events {
@@ -193,6 +189,29 @@ impl Watch {
         let changed = last != self.seen;
         self.seen = last;
         if changed { Wake::Changed } else { Wake::Idle }
+    }
+
+    /// Receives messages until the time has passed. Events neither shorten nor prolong it; a request and a stop end it.
+    fn receive_for(&mut self, time: Duration) -> Option<Wake> {
+        let start = Duration::from_nanos(since_boot());
+        let mut left = time;
+        loop {
+            match self.messages.recv_timeout(left) {
+                Ok(Message::Stop) => return Some(Wake::Stopped),
+                Ok(Message::Request) => return Some(self.requested()),
+                Ok(Message::Event(event)) => self.note(&event),
+                Err(_) => return None,
+            }
+            let passed = Duration::from_nanos(since_boot()).saturating_sub(start);
+            left = time.saturating_sub(passed);
+            if left.is_zero() {
+                return None;
+            }
+        }
+    }
+
+    fn are_files_being_written(&self) -> bool {
+        self.events.as_ref().is_some_and(Events::are_files_being_written)
     }
 
     /// Watches all directories, and then reads the state of the files.

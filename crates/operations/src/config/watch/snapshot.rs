@@ -6,7 +6,7 @@ use std::{
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
-use tidegate_core::rules::{RuleFilePaths, beginning_with};
+use tidegate_core::rules::RuleFilePaths;
 
 /// Maximum depth of directories, as for rule files: symbolic links can form a loop.
 const DEPTH_MAX: usize = 16;
@@ -39,12 +39,10 @@ impl FilesSnapshot {
     pub(super) fn of(watched: &RuleFilePaths) -> Self {
         let mut found = Vec::new();
         for path in &watched.paths {
-            let of_pattern = beginning_with(path).map(|mut paths| {
-                paths.retain(|path| !watched.is_hidden(path));
-                paths
-            });
-            for path in of_pattern.unwrap_or_else(|| vec![path.clone()]) {
-                walk(watched, &path, 0, &mut |path, content| found.push((path.to_owned(), content)));
+            let mut add = |path: &Path, content| found.push((path.to_owned(), content));
+            match watched.matching(path) {
+                Ok(paths) => paths.iter().for_each(|path| walk(watched, path, 0, &mut add)),
+                Err(error) => add(path, Content::Missing(error.kind())),
             }
         }
         Self(found)
@@ -58,7 +56,7 @@ pub(super) fn directories(watched: &RuleFilePaths) -> BTreeSet<PathBuf> {
     for path in &watched.paths {
         let links = path.ancestors().filter(|ancestor| ancestor.is_symlink());
         found.extend(links.chain([path.as_path()]).map(parent));
-        walk(watched, path, 0, &mut |path, content| {
+        let mut add = |path: &Path, content| {
             match content {
                 Content::Directory => _ = found.insert(path.to_owned()),
                 Content::File(_) | Content::Missing(_) => {}
@@ -66,7 +64,10 @@ pub(super) fn directories(watched: &RuleFilePaths) -> BTreeSet<PathBuf> {
             if let Ok(target) = path.canonicalize().map(|target| parent(&target)) {
                 found.insert(target);
             }
-        });
+        };
+        // A directory that cannot be listed has no files to watch.
+        let paths = watched.matching(path).unwrap_or_default();
+        paths.iter().for_each(|path| walk(watched, path, 0, &mut add));
     }
     found
 }

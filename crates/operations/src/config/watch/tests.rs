@@ -108,7 +108,8 @@ fn the_swap_of_a_config_map_is_reported() {
 /// With --rules-dot-files, an edited file whose name begins with a dot stayed without effect until a SIGHUP.
 #[test]
 fn a_dot_file_that_is_read_is_watched_too() {
-    for (mode, pattern) in [(WatchMode::Auto, ""), (WatchMode::Poll, ""), (WatchMode::Poll, "config.*")] {
+    let modes = [WatchMode::Auto, WatchMode::Poll];
+    for (mode, pattern) in modes.into_iter().flat_map(|mode| [(mode, ""), (mode, "config.*")]) {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let name = if pattern.is_empty() { ".a.yaml" } else { "config.d/.a.yaml" };
@@ -176,6 +177,53 @@ fn a_file_that_stays_open_is_read_after_the_longest_time() {
     file.write_all(b"after").unwrap();
     changed(&mut watch);
     drop(file);
+}
+
+/// An event of the operating system: data was written to the file.
+fn written(path: &Path) -> Message {
+    let kind = notify::EventKind::Modify(notify::event::ModifyKind::Data(notify::event::DataChange::Any));
+    Message::Event(Ok(notify::Event::new(kind).add_path(path.to_owned())))
+}
+
+/// Events counted as settle times: a directory into which 17 files were copied was read half filled, and an open file after 600 writes.
+#[test]
+fn events_do_not_shorten_the_time_that_files_need_to_settle() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, log) = (folder.path().join("a.yaml"), folder.path().join("log"));
+    for path_of_events in [&path, &log] {
+        fs::write(&path, "before").unwrap();
+        // Longer than the test runs, so that only the stop can end the wait.
+        let settle = Duration::from_secs(24 * 60 * 60);
+        let mut watch = Watch::new(only(&path), WatchSettings { settle, ..WatchSettings::default() });
+        fs::write(&path, "after").unwrap();
+        for _ in 0..2 * SETTLES_WHILE_WRITTEN_MAX {
+            watch.sender.send(written(path_of_events)).unwrap();
+        }
+        watch.handle().stop();
+        assert_eq!(watch.wait(LONG), Wake::Stopped, "events of {}", path_of_events.display());
+    }
+}
+
+#[test]
+fn events_without_end_do_not_prolong_the_time_that_files_need_to_settle() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.yaml");
+    fs::write(&path, "before").unwrap();
+    let settle = Duration::from_millis(1);
+    let mut watch = Watch::new(only(&path), WatchSettings { settle, ..WatchSettings::default() });
+    fs::write(&path, "after").unwrap();
+    let (sender, is_over) = (watch.sender.clone(), std::sync::atomic::AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                sender.send(written(&folder.path().join("log"))).unwrap();
+                std::thread::yield_now();
+            }
+        });
+        let wake = watch.wait(LONG);
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(wake, Wake::Changed);
+    });
 }
 
 /// A log beside rule files, which is always open, made every change take the longest time.

@@ -21,7 +21,7 @@ impl WatchThread {
         name: &str,
         mut watch: Watch,
         requests: &ReloadRequests,
-        on_wake: impl Fn(Wake) + Send + 'static,
+        mut on_wake: impl FnMut(Wake) + Send + 'static,
     ) -> Result<Self, StartError> {
         let handle = watch.handle();
         requests.register(handle.clone());
