@@ -236,7 +236,7 @@ impl Serve {
                 .with_queue_margin(margin);
             let Some(store) = &shared else { return limiter };
             let limiter = limiter.with_shared_seed(store.seed());
-            let limiter = limiter.with_shared_resets(store.resets_at_start());
+            let limiter = limiter.with_shared_resets(store.resets());
             if store.is_cluster { limiter.with_groups() } else { limiter }
         };
         let reload = settings.rules.reload.clone();

@@ -27,6 +27,7 @@ tests_with! {
     a_primary_is_killed_under_load,
     a_node_stays_available_while_the_slot_of_the_servers_moves,
     a_node_stays_available_while_new_counters_of_a_moving_slot_are_not_decided,
+    a_worker_has_one_connection_to_the_new_node_of_a_moving_slot,
     a_server_starts_and_follows_resets_while_a_node_of_the_cluster_is_dead,
 }
 
@@ -229,6 +230,54 @@ async fn a_node_stays_available_while_new_counters_of_a_moving_slot_are_not_deci
         assert!(!is_decided(&mut client, 0).await, "the counter is at neither node, the layout at one");
     }
     assert_available(&world);
+}
+
+/// Each map of the cluster dropped the node, and each redirection made it again, with another connection of each worker.
+async fn a_worker_has_one_connection_to_the_new_node_of_a_moving_slot() {
+    let rules = "domain: d\ndescriptors:\n- {key: user, shard_by: user, descriptors: [{key: n, shard_by: user, \
+                 rate_limit: {unit: day, requests_per_unit: 1000}}]}";
+    let mut world = World::start(false, rules, 1);
+    let target = world.cluster.add_node();
+    world.cluster.meet(target);
+    world.cluster.wait_until_complete();
+    let cluster = &world.cluster;
+    let mut client = world.servers[0].client().await;
+    let mut is_decided = async |n: &str| {
+        let response = client.hit("d", &[("user", "ann"), ("n", n)]).await.expect("a decision");
+        response.statuses[0].duration_until_reset.is_some()
+    };
+    eventually("the store decides", async || is_decided("1").await).await;
+    let counter = |node| cluster.keys(node).into_iter().find(|key| key.len() > 42);
+    let (source, counter) = (0..3).find_map(|node| Some((node, counter(node)?))).expect("a counter");
+    let group = counter.split_inclusive('}').next().expect("the prefix and the hash tag");
+    cluster.begin_to_move(cluster.slot(&counter), source, target);
+    cluster.move_keys(&[&counter, &format!("{group}layout")], source, target);
+    let text = |node, words: [&str; 2]| -> String {
+        let mut connection = cluster.node(node).connection();
+        redis::cmd(words[0]).arg(words[1]).query(&mut connection).expect("a text")
+    };
+    // Maps that were read from any node.
+    let maps = || -> u32 {
+        let count = |node| {
+            let stats = text(node, ["INFO", "commandstats"]);
+            let count = stats.split_once("cmdstat_cluster|slots:calls=")?.1.split(',').next()?;
+            count.parse::<u32>().ok()
+        };
+        (0..4).filter_map(count).sum()
+    };
+    for round in 0..8 {
+        assert!(is_decided("1").await, "its keys are at the target");
+        // The map before the last is in force when the last is read. Redirections of a new counter make the server read it at once.
+        let before = maps();
+        eventually("the server reads the map twice", async || {
+            is_decided(&format!("new {round}")).await;
+            maps() >= before + 2
+        })
+        .await;
+    }
+    // Connections for decisions, to which the last command was a script.
+    let clients = text(target, ["CLIENT", "LIST"]);
+    assert_eq!(clients.matches(" cmd=eval").count(), 1, "{clients}");
 }
 
 /// The server ended, and a running server read no resets.

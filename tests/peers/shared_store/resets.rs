@@ -26,6 +26,7 @@ tests_with! {
     overrides_and_blocks_leave_the_counters_in_a_store_to_their_rule,
     without_its_store_a_server_resets_and_gives_back_nothing,
     a_store_that_loses_its_keys_is_given_the_resets_again,
+    a_reset_after_the_clock_of_the_store_went_back_is_in_force_on_all_servers,
 }
 
 const LIMIT: u32 = 3;
@@ -329,4 +330,34 @@ async fn a_store_that_loses_its_keys_is_given_the_resets_again() {
     let mut of_later = later.clients().await;
     until_admitted(&mut clients[0], "user", "ann").await;
     assert_eq!(use_up(&mut of_later, "user", "ann").await, LIMIT - 1, "the same counter");
+}
+
+/// The server that was called counted in the keys of the new time, and the others in those of the earlier reset: the limit applied twice.
+async fn a_reset_after_the_clock_of_the_store_went_back_is_in_force_on_all_servers() {
+    let store = RedisServer::start();
+    let world = World::start(&store.url(), &[]);
+    let mut clients = world.clients().await;
+    let mut connection = store.connection();
+    let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut connection).expect("a time");
+    // The clock was an hour ahead at the last reset.
+    let last = (seconds + 3_600) * 1_000_000;
+    use_up(&mut clients, "user", "ann").await;
+    let mut write = redis::cmd("HSET");
+    let () = write.arg("tidegate:resets").arg("1:duser").arg(last).query(&mut connection).expect("written");
+    for client in &mut clients {
+        until_admitted(client, "user", "ann").await;
+    }
+    let resets =
+        [(json!({ "domain": "d", "rule": "user" }), "1:duser", 1), (json!({ "domain": "d" }), "1:d", 2)];
+    for (reset, field, more) in resets {
+        use_up(&mut clients, "user", "ann").await;
+        world.operate("Reset", reset).await;
+        let mut read = redis::cmd("HGET");
+        let time: u64 = read.arg("tidegate:resets").arg(field).query(&mut connection).expect("a time");
+        assert_eq!(time, last + more);
+        for client in &mut clients {
+            until_admitted(client, "user", "ann").await;
+        }
+        assert_eq!(use_up(&mut clients, "user", "ann").await, LIMIT - 2, "one counter for both servers");
+    }
 }

@@ -45,6 +45,11 @@ impl SharedResets {
         self.times.is_empty()
     }
 
+    /// Time of the last reset of a domain or of any of its rules; zero without one. A reset of either that takes effect is later.
+    pub fn last_in(&self, domain: &str) -> u64 {
+        self.times.get(domain).and_then(|paths| paths.values().max()).copied().unwrap_or(0)
+    }
+
     /// Time of the last reset of a rule or of its domain; zero without one.
     pub fn time(&self, domain: &str, path: &str) -> u64 {
         let Some(of_domain) = self.times.get(domain) else { return 0 };
@@ -64,6 +69,7 @@ mod tests {
         all.into_iter().for_each(|(domain, path, at)| resets.add(domain, path, at));
         let times = [("d", "user"), ("d", "path"), ("d", ""), ("e", "user")];
         assert_eq!(times.map(|(domain, path)| resets.time(domain, path)), [5, 4, 4, 0]);
+        assert_eq!(["d", "e"].map(|domain| resets.last_in(domain)), [5, 0]);
     }
 
     #[test]

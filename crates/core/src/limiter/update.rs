@@ -94,12 +94,14 @@ impl Limiter {
 
     /// Puts a secret of the keys in a shared store, and resets, in force; none if they already are. Rules and generation do not change.
     pub fn put_shared_keys(&self, seed: Seed, resets: SharedResets) -> Option<RetiredRules> {
+        // Without the lock, since a change of the rules holds it for as long as it reads them.
+        let in_force = Arc::clone(&self.in_force.load());
+        if **in_force.keys.resets() == resets && in_force.keys.seeds().shared == seed {
+            return None;
+        }
         let _exclusive = self.updating.lock();
         let former = Arc::clone(&self.in_force.load());
         let seeds = Seeds { local: former.keys.seeds().local.clone(), shared: seed };
-        if **former.keys.resets() == resets && former.keys.seeds().shared == seeds.shared {
-            return None;
-        }
         self.in_force.store(Arc::new(former.with_keys(&seeds, &Arc::new(resets))));
         Some(RetiredRules(former))
     }

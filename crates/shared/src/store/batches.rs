@@ -44,6 +44,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// request was not admitted.
 const LATE: Duration = Duration::from_secs(10);
 
+/// A link to a node that has left the cluster ends if it had no call for this time or twice as long. A node without hash slots is left out
+/// of the map of the cluster while the first is being moved to it, and then gets calls all the time.
+const IDLE: Duration = Duration::from_secs(5);
+
 /// A call fails after this many redirections: hash slots move rarely, and the deadline is short.
 const REDIRECTS_MAX: u8 = 16;
 
@@ -138,7 +142,7 @@ impl Links {
     /// Sends a call on this thread's link to a node. If there is no link, starts one in the runtime of this task.
     pub(super) fn send_to(store: &Arc<SharedStore>, node: &Arc<Node>, call: Call) {
         LINKS.with_borrow_mut(|links| {
-            // A link ends with its runtime, or after its node has left the cluster.
+            // A link ends with its runtime, or some time after its node has left the cluster.
             links.retain(|(_, link)| !link.is_closed());
             let index = links.iter().position(|(number, _)| *number == node.number).unwrap_or_else(|| {
                 let (sender, calls) = mpsc::unbounded_channel();
@@ -180,8 +184,10 @@ impl Link {
         Self { store, node, connection: None, waiting, in_flight, silence: None }
     }
 
-    /// Sends calls until all senders are dropped.
+    /// Sends calls until all senders are dropped, or the node has left the cluster and gets no more calls.
     async fn run(mut self, mut calls: mpsc::UnboundedReceiver<Call>) {
+        // The first check is at once.
+        let (mut checks, mut is_idle) = (tokio::time::interval(IDLE), false);
         loop {
             tokio::select! {
                 call = calls.recv() => match call {
@@ -190,7 +196,16 @@ impl Link {
                 },
                 // A batch that panicked had no response.
                 Some(in_time) = self.in_flight.join_next() => self.batch_ended(in_time.unwrap_or(false)),
+                _ = checks.tick() => {
+                    // Calls are sent by this thread, so that none arrives before the receiver is dropped.
+                    if is_idle && calls.is_empty() && self.is_of_no_use() {
+                        return;
+                    }
+                    is_idle = true;
+                    continue;
+                }
             }
+            is_idle = false;
             // Tasks that are ready to decide run first: their calls become part of this batch.
             tokio::task::yield_now().await;
             while let Ok(call) = calls.try_recv() {
@@ -198,6 +213,11 @@ impl Link {
             }
             self.send_waiting().await;
         }
+    }
+
+    /// Whether its node has left the cluster, and no call is in flight or waits.
+    fn is_of_no_use(&self) -> bool {
+        self.in_flight.is_empty() && !self.store.nodes.now().has(&self.node)
     }
 
     async fn send_waiting(&mut self) {
@@ -340,5 +360,32 @@ impl Flight {
             [Call { task: Task::Command { command, .. }, .. }] => Some(command.as_ref()),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{SharedSettings, hash_slots::HashSlots};
+    use tidegate_core::limiter::GROUPS;
+
+    /// Links of nodes that have left, and their connections, stayed until the end of the process.
+    #[tokio::test(start_paused = true)]
+    async fn a_link_ends_after_its_node_has_left_the_cluster() {
+        let settings = SharedSettings::of_tests("redis+cluster://127.0.0.1:1", Duration::ZERO);
+        let store = Arc::new(SharedStore::new(settings).expect("settings of a cluster"));
+        let address = |port| ("127.0.0.1".to_owned(), port);
+        let (stays, leaves) = (store.nodes.at(address(1), None), store.nodes.at(address(2), None));
+        let (of_stays, calls) = mpsc::unbounded_channel();
+        tokio::spawn(Link::new(Arc::clone(&store), stays).run(calls));
+        let (of_leaves, calls) = mpsc::unbounded_channel();
+        tokio::spawn(Link::new(Arc::clone(&store), Arc::clone(&leaves)).run(calls));
+
+        tokio::time::sleep(IDLE * 3).await;
+        assert!(!of_leaves.is_closed(), "both are in the cluster");
+        store.nodes.update(HashSlots { nodes: vec![address(1)], owners: vec![Some(0); usize::from(GROUPS)] });
+        of_leaves.closed().await;
+        assert_eq!(Arc::strong_count(&leaves), 1);
+        assert!(!of_stays.is_closed());
     }
 }

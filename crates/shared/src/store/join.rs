@@ -23,9 +23,9 @@ use std::{
 };
 use tidegate_core::{
     clock::SystemClock,
-    limiter::{GROUPS, SharedResets},
+    limiter::GROUPS,
     store::Seed,
-    sync::ArcSwap,
+    sync::{ArcSwap, Mutex},
 };
 use tokio::sync::Notify;
 
@@ -80,7 +80,7 @@ impl SharedStore {
             releases: AtomicUsize::new(0),
             unfinished: Unfinished::default(),
             holders: Holders::new(leases, getrandom::u64()?).into(),
-            resets: ArcSwap::from_pointee(SharedResets::default()),
+            resets: Mutex::default(),
             settings,
         })
     }
@@ -127,8 +127,7 @@ impl SharedStore {
                 Err(error) => self.leave_out(&node, first, error)?,
             }
         }
-        let resets = self.read_resets(&mut connection).await.map_err(failed)?;
-        self.resets.store(Arc::new(resets));
+        self.agree_on_resets(&mut connection).await.map_err(failed)?;
         let run = self.store_run(&mut connection).await.map_err(failed)?;
         self.learn(&mut connection, &run).await.map_err(failed)?;
         joined.iter().for_each(|node| self.recovered(node));

@@ -35,8 +35,8 @@ const ATTEMPT: Duration = Duration::from_millis(100);
 /// Change in seconds of the difference between the store's clock and this server's that is logged again.
 const CLOCK_OFFSET_LOGGED: u64 = 2;
 
-/// Starts the keeper. It calls `put_keys` with the secret of keys if another one is adopted, and with the resets of rules by operators on
-/// this server and on others. When it ends, it removes this server from those that share the store.
+/// Starts the keeper. Every half second, it calls `put_keys` with the secret of keys, and with the resets of rules by operators on this
+/// server and on others; both may already be in force. When it ends, it removes this server from those that share the store.
 pub fn start_keeper(
     store: &Arc<SharedStore>,
     put_keys: impl Fn(Seed, SharedResets) + Send + 'static,
@@ -64,7 +64,6 @@ struct Server {
     /// Connections to the nodes by their numbers, for reading the state of replicas.
     of_nodes: HashMap<u64, MultiplexedConnection>,
     put_keys: Box<dyn Fn(Seed, SharedResets) + Send>,
-    resets: SharedResets,
     /// Why the store was not joined at the last attempt.
     reason: String,
     /// A node that evicts counters, and its policy, when last known.
@@ -76,14 +75,12 @@ struct Server {
 impl Server {
     fn new(store: Arc<SharedStore>, put_keys: Box<dyn Fn(Seed, SharedResets) + Send>) -> Self {
         let (name, of_nodes) = (format!("{:016x}", random()), HashMap::new());
-        let resets = SharedResets::clone(&store.resets.load());
         Self {
             store,
             name,
             connection: None,
             of_nodes,
             put_keys,
-            resets,
             reason: String::new(),
             evicting: None,
             clock_offset: 0,
@@ -150,7 +147,6 @@ impl Server {
     async fn join(&mut self) {
         match self.store.join().await {
             Ok(()) => {
-                self.resets.add_all(&self.store.resets.load());
                 self.put_keys();
                 tracing::info!("shared store joined");
             }
@@ -165,7 +161,7 @@ impl Server {
 
     fn put_keys(&self) {
         let seed = self.store.layout.load().seed.clone();
-        (self.put_keys)(seed, self.resets.clone());
+        (self.put_keys)(seed, self.store.resets());
     }
 
     /// Writes the layout again if the store has lost it, as every decision does. If a server starts before that, it writes another secret,
@@ -179,15 +175,12 @@ impl Server {
         }
     }
 
-    /// Agrees with other servers on the resets of rules. If that fails, the known resets stay in force.
+    /// Agrees with other servers on the resets of rules, and puts them in force. If that fails, those in force stay.
     async fn read_resets(&mut self) {
         let Some(connection) = &mut self.connection else { return };
-        match self.store.agree_on_resets(connection, &self.resets).await {
-            Ok(resets) if resets == self.resets => {}
-            Ok(resets) => {
-                self.resets = resets;
-                self.put_keys();
-            }
+        match self.store.agree_on_resets(connection).await {
+            // Even without news: a call that reset a rule may have put an earlier list in force meanwhile.
+            Ok(()) => self.put_keys(),
             Err(error) => tracing::debug!(%error, "the resets in the shared store cannot be read"),
         }
     }

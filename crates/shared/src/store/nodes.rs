@@ -5,7 +5,7 @@ use redis::ConnectionInfo;
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
@@ -121,8 +121,8 @@ impl fmt::Display for Node {
 /// All nodes, and the node of each group of counters.
 pub(super) struct Nodes {
     now: ArcSwap<Topology>,
-    /// Locked while the topology is replaced.
-    changing: Mutex<()>,
+    /// The nodes of a cluster that are in the topology or have links. Locked while the topology is replaced.
+    known: Mutex<Known>,
 }
 
 /// The nodes at one moment.
@@ -141,6 +141,11 @@ impl Topology {
         }
     }
 
+    /// Whether the node is in it.
+    pub(super) fn has(&self, node: &Node) -> bool {
+        self.nodes.iter().any(|known| known.number == node.number)
+    }
+
     /// A group that the node has.
     pub(super) fn group_of(&self, node: &Node) -> Option<u16> {
         let Some(owners) = &self.owners else { return Some(0) };
@@ -151,11 +156,31 @@ impl Topology {
     }
 }
 
+/// Nodes by their addresses, for as long as they are in use.
+///
+/// While a hash slot is being moved to a node that has no other, the node enters the topology with each redirection and leaves it with each
+/// map. It has to be the same node each time, because each new one has new connections.
+#[derive(Default)]
+struct Known(Vec<Weak<Node>>);
+
+impl Known {
+    /// The node at this address, which may be a new one.
+    fn at(&mut self, address: (String, u16)) -> Arc<Node> {
+        self.0.retain(|node| node.strong_count() > 0);
+        let is_at = |node: &Arc<Node>| node.address.as_ref() == Some(&address);
+        self.0.iter().filter_map(Weak::upgrade).find(is_at).unwrap_or_else(|| {
+            let node = Node::new(Some(address));
+            self.0.push(Arc::downgrade(&node));
+            node
+        })
+    }
+}
+
 impl Nodes {
     /// One store.
     pub(super) fn one() -> Self {
         let topology = Topology { nodes: vec![Node::new(None)], owners: None };
-        Self { now: ArcSwap::from_pointee(topology), changing: Mutex::new(()) }
+        Self { now: ArcSwap::from_pointee(topology), known: Mutex::default() }
     }
 
     /// The nodes of a cluster.
@@ -168,7 +193,7 @@ impl Nodes {
     /// A cluster without known nodes.
     pub(super) fn unknown_cluster() -> Self {
         let topology = Topology { nodes: Vec::new(), owners: Some(vec![None; usize::from(GROUPS)]) };
-        Self { now: ArcSwap::from_pointee(topology), changing: Mutex::new(()) }
+        Self { now: ArcSwap::from_pointee(topology), known: Mutex::default() }
     }
 
     /// The current topology.
@@ -186,29 +211,25 @@ impl Nodes {
         self.now.load().nodes.iter().all(|node| node.is_available())
     }
 
-    /// Applies a new map. Nodes that are in both keep their state.
+    /// Applies a new map. Nodes that are in both, or still have links, keep their state.
     pub(super) fn update(&self, map: HashSlots) {
-        let _changing = self.changing.lock();
-        let before = self.now();
-        let known = |address: &(String, u16)| {
-            before.nodes.iter().find(|node| node.address.as_ref() == Some(address)).cloned()
-        };
-        let nodes =
-            map.nodes.into_iter().map(|address| known(&address).unwrap_or_else(|| Node::new(Some(address))));
-        self.now.store(Arc::new(Topology { nodes: nodes.collect(), owners: Some(map.owners) }));
+        let mut known = self.known.lock();
+        let nodes = map.nodes.into_iter().map(|address| known.at(address)).collect();
+        self.now.store(Arc::new(Topology { nodes, owners: Some(map.owners) }));
     }
 
     /// The node at this address, which may be a new one. If `group` is given, the node has this group now.
     pub(super) fn at(&self, address: (String, u16), group: Option<u16>) -> Arc<Node> {
-        let _changing = self.changing.lock();
+        let mut known = self.known.lock();
+        let node = known.at(address);
         let before = self.now();
         let mut nodes = before.nodes.clone();
-        let index =
-            nodes.iter().position(|node| node.address.as_ref() == Some(&address)).unwrap_or_else(|| {
-                nodes.push(Node::new(Some(address)));
-                nodes.len() - 1
-            });
-        let node = Arc::clone(&nodes[index]);
+        let index = nodes.iter().position(|known| known.number == node.number).unwrap_or_else(|| {
+            // The keeper reaches no nodes outside the topology.
+            node.recover();
+            nodes.push(Arc::clone(&node));
+            nodes.len() - 1
+        });
         let mut owners = before.owners.clone();
         if let (Some(owners), Some(group)) = (&mut owners, group) {
             owners[usize::from(group)] = u16::try_from(index).ok();
@@ -229,4 +250,43 @@ pub(super) fn of_cluster(seed: &ConnectionInfo, (host, port): &(String, u16)) ->
         _ => Tcp(host.clone(), *port),
     };
     seed.clone().set_addr(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(port: u16) -> (String, u16) {
+        ("127.0.0.1".to_owned(), port)
+    }
+
+    /// A map in which the first of the nodes on these ports has all groups.
+    fn map(ports: &[u16]) -> HashSlots {
+        let nodes = ports.iter().map(|port| address(*port)).collect();
+        HashSlots { nodes, owners: vec![Some(0); usize::from(GROUPS)] }
+    }
+
+    /// Each redirection to the new node of a moving hash slot made another node, with a connection of each worker.
+    #[test]
+    fn a_node_in_use_is_the_same_after_it_has_left_the_topology() {
+        let nodes = Nodes::cluster(map(&[1]));
+        let target = nodes.at(address(2), None);
+        target.fail();
+        for _ in 0..3 {
+            nodes.update(map(&[1]));
+            assert!(!nodes.now().has(&target));
+            let again = nodes.at(address(2), None);
+            assert_eq!((again.number, again.is_available()), (target.number, true));
+            assert!(nodes.now().has(&target));
+        }
+        nodes.update(map(&[1, 2]));
+        assert!(nodes.now().has(&target), "the hash slot has moved");
+
+        // Without links.
+        nodes.update(map(&[1]));
+        let number = target.number;
+        drop(target);
+        assert_ne!(nodes.at(address(2), None).number, number);
+        assert_eq!(nodes.known.lock().0.len(), 2);
+    }
 }

@@ -8,17 +8,25 @@ use super::{
     batches::Links, connect::connect, failure::Failure, releases::by_group, shared_store::SharedStore,
 };
 use crate::script::Command;
-use redis::{RedisError, aio::MultiplexedConnection, cmd, pipe};
+use redis::{RedisError, aio::MultiplexedConnection, cmd};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tidegate_core::{limiter::SharedResets, store::Key};
 
 /// Time limit of a reset if that of decisions is shorter.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Writes the times of resets, in pairs of field and time, except where a later time is known: other servers write at the same time.
+const WRITE: &str = "for i = 1, #ARGV, 2 do
+  local known = tonumber(redis.call('HGET', KEYS[1], ARGV[i]))
+  if not known or known < tonumber(ARGV[i + 1]) then
+    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
+  end
+end";
+
 impl SharedStore {
-    /// Resets made before the start of this server.
-    pub fn resets_at_start(&self) -> SharedResets {
-        SharedResets::clone(&self.resets.load())
+    /// The resets of rules that this server knows.
+    pub fn resets(&self) -> SharedResets {
+        self.resets.lock().clone()
     }
 
     /// Resets counters, each with its group. Returns how many there were. Credits of leases stay counted until they are reported or expire.
@@ -41,16 +49,22 @@ impl SharedStore {
     }
 
     /// Resets all counters of a rule, or of the domain. Returns all resets, to be put in force.
+    ///
+    /// The time of the reset is later than all known ones of the domain, also if the store's clock has gone back since. Otherwise the later
+    /// one would stay in force.
     pub async fn reset_rule(&self, domain: &str, path: Option<&str>) -> Result<SharedResets, Failure> {
         let node = self.nodes.of(0).filter(|node| node.is_available()).ok_or(Failure::Unavailable)?;
         let timeout = self.settings.timeout.max(TIMEOUT);
         let written = async {
             let mut connection = connect(&self.settings, &node, timeout).await?;
             let (seconds, micros): (u64, u64) = cmd("TIME").query_async(&mut connection).await?;
-            let time = seconds * 1_000_000 + micros;
+            self.agree_on_resets(&mut connection).await?;
+            let last = self.resets.lock().last_in(domain);
+            let time = (seconds * 1_000_000 + micros).max(last.saturating_add(1));
             let reset = (domain, path.unwrap_or_default(), time);
             self.write_resets(&mut connection, std::iter::once(reset)).await?;
-            self.read_resets(&mut connection).await
+            self.agree_on_resets(&mut connection).await?;
+            Ok(self.resets())
         };
         written.await.map_err(|error: RedisError| {
             tracing::error!(%error, "a reset was not written to the shared store");
@@ -65,33 +79,34 @@ impl SharedStore {
         connection: &mut MultiplexedConnection,
         resets: impl Iterator<Item = (&'r str, &'r str, u64)>,
     ) -> Result<(), RedisError> {
-        let (key, mut commands) = (self.resets_key(), pipe());
+        let mut command = cmd("EVAL");
+        command.arg(WRITE).arg(1).arg(self.resets_key());
         for (domain, path, time) in resets {
-            commands.hset(&key, field(domain, path), time).ignore();
+            command.arg(field(domain, path)).arg(time);
         }
-        commands.query_async(connection).await
+        command.query_async(connection).await
     }
 
-    /// Reads all resets, and writes those of `known` that the store does not have.
+    /// Notes the resets that the store has, and writes those that it does not have.
     pub(super) async fn agree_on_resets(
         &self,
         connection: &mut MultiplexedConnection,
-        known: &SharedResets,
-    ) -> Result<SharedResets, RedisError> {
-        let mut found = self.read_resets(connection).await?;
+    ) -> Result<(), RedisError> {
+        let found = self.read_resets(connection).await?;
+        let known = {
+            let mut known = self.resets.lock();
+            known.add_all(&found);
+            known.clone()
+        };
         let missing: Vec<_> = known.missing_in(&found).collect();
-        if !missing.is_empty() {
-            self.write_resets(connection, missing.into_iter()).await?;
-            found.add_all(known);
+        if missing.is_empty() {
+            return Ok(());
         }
-        Ok(found)
+        self.write_resets(connection, missing.into_iter()).await
     }
 
     /// Reads all resets. Fields that this version cannot read are left out.
-    pub(super) async fn read_resets(
-        &self,
-        connection: &mut MultiplexedConnection,
-    ) -> Result<SharedResets, RedisError> {
+    async fn read_resets(&self, connection: &mut MultiplexedConnection) -> Result<SharedResets, RedisError> {
         let fields: HashMap<String, u64> =
             cmd("HGETALL").arg(self.resets_key()).query_async(connection).await?;
         let mut resets = SharedResets::default();

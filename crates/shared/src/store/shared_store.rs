@@ -23,7 +23,7 @@ use tidegate_core::{
     clock::SystemClock,
     limiter::{SharedResets, WithoutStore},
     store::Seed,
-    sync::ArcSwap,
+    sync::{ArcSwap, Mutex},
 };
 use tokio::sync::Notify;
 
@@ -55,8 +55,8 @@ pub struct SharedStore {
     pub(super) unfinished: Unfinished,
     /// Credits and denials of this server; only denials if nothing is leased.
     pub holders: Arc<Holders>,
-    /// Resets of rules, as of the time at which the store was joined.
-    pub(super) resets: ArcSwap<SharedResets>,
+    /// Resets of rules that this server knows. None is ever removed.
+    pub(super) resets: Mutex<SharedResets>,
 }
 
 /// State of the store, for operators.
