@@ -199,6 +199,12 @@ async fn a_slow_store_is_given_ten_milliseconds_by_default() {
         &["--counters", &url, "--lease", "off", "--on-store-failure", "deny"],
     );
     let mut client = server.client().await;
+    // Only calls that were sent count: the connection has to be open. On a loaded machine the first call may be late.
+    let mut is_open = false;
+    while !is_open {
+        let response = client.hit("d", &[("k", "opens")]).await.expect("a decision");
+        is_open = response.statuses[0].duration_until_reset.is_some();
+    }
     let delay = Duration::from_secs(5);
     proxy.delay(delay);
     for _ in 0..6 {
@@ -274,4 +280,10 @@ async fn sentinels_that_name_a_dead_store_or_a_replica_are_passed_over() {
     let ports = sentinels.each_ref().map(|sentinel| format!("127.0.0.1:{}", sentinel.port()));
     let (server, _rules) = server(&["--counters", &format!("redis+sentinel://{}/main", ports.join(","))]);
     assert_eq!(codes(&server, 3).await, [Code::Ok, Code::Ok, Code::OverLimit]);
+    // From then on, the server begins with the third.
+    server.logged("a Sentinel names no reachable primary");
+    let log = server.log().join("\n");
+    for passed_over in &ports[..2] {
+        assert_eq!(log.matches(&format!("\"sentinel\":\"{passed_over}\"")).count(), 1, "{log}");
+    }
 }

@@ -75,9 +75,9 @@ impl SharedStore {
                 // The store may have closed an idle connection, or a firewall may have dropped it. The next connection shows whether the
                 // store still responds.
                 connection.has_ended.store(true, Ordering::Relaxed);
-                // Callers count timeouts.
+                // The link has counted the calls without a response in time.
                 if !error.is_timeout() && node.is_of_present(connection) {
-                    self.no_response(node, error);
+                    self.no_response(node, 1, error);
                 }
             }
             Fault::Clocks => {}
