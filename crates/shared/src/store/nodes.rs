@@ -33,6 +33,8 @@ pub(super) struct Node {
     pub(super) has_logged_loss: AtomicBool,
     /// Whether a damaged counter was logged since its last heartbeat.
     pub(super) has_logged_damage: AtomicBool,
+    /// Whether it was logged since its last heartbeat that its clock is too far from this server's.
+    pub(super) has_logged_clocks: AtomicBool,
     /// The last reason why it is unavailable; empty while it is available.
     reason: Mutex<String>,
     /// Index of the Sentinel that is queried first: the last that named a reachable primary.
@@ -52,6 +54,7 @@ impl Node {
             without_response: AtomicU32::new(0),
             has_logged_loss: AtomicBool::new(false),
             has_logged_damage: AtomicBool::new(false),
+            has_logged_clocks: AtomicBool::new(false),
             reason: Mutex::new(String::new()),
             first_sentinel: AtomicUsize::new(0),
             connections: Default::default(),
