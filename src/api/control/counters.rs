@@ -301,7 +301,7 @@ fn not_given_back(failure: Failure) -> Error {
         Failure::Timeout | Failure::Failed => {
             "the hits may have been given back: compare the counters with ListCounters before you repeat the call"
         }
-        Failure::Unavailable | Failure::Learning | Failure::Damaged | Failure::TooLarge => {
+        Failure::Unavailable | Failure::Learning | Failure::Damaged | Failure::Clocks | Failure::TooLarge => {
             "nothing was given back"
         }
     };

@@ -19,7 +19,7 @@ use tidegate_core::{
     store::{Key, OnFull, Seed, StoreSettings},
 };
 use tidegate_shared::script::{
-    Batch, Command, EncodedRequest, Reply, Script, Undo, Verdict, counter_name, mark,
+    Batch, Command, EncodedRequest, Reply, Script, Undecided, Undo, Verdict, counter_name, mark,
 };
 
 tests_with! {
@@ -96,12 +96,12 @@ impl Store {
 
     /// The verdicts of one call.
     pub(super) fn verdicts(&mut self, requests: &[EncodedRequest], now: Timestamp) -> Vec<Verdict> {
-        let decided = |verdict: Option<Verdict>| verdict.expect("the store does not learn");
+        let decided = |verdict: Result<Verdict, Undecided>| verdict.expect("the store does not learn");
         self.replies(requests, now).into_iter().map(decided).collect()
     }
 
-    /// The same; none for a request with a damaged counter.
-    fn replies(&mut self, requests: &[EncodedRequest], now: Timestamp) -> Vec<Option<Verdict>> {
+    /// The same, with the reasons why requests were not decided.
+    fn replies(&mut self, requests: &[EncodedRequest], now: Timestamp) -> Vec<Result<Verdict, Undecided>> {
         let mut batch = Batch::default();
         requests.iter().for_each(|request| batch.push(request));
         let mut call = redis::cmd("EVALSHA");
@@ -344,8 +344,8 @@ async fn a_damaged_counter_leaves_the_others_decided() {
         let () = redis::cmd("SET").arg(key).arg(value).query(&mut server.connection()).expect("written");
         let codes: Vec<_> = store.replies(&encoded, now).into_iter().map(|it| it.map(|it| it.code)).collect();
         // A value without the signature of any limit counts as an empty counter.
-        assert_eq!(codes[1], Some(Code::Ok), "{value:?}: {codes:?}");
-        assert!(value[0] != 0 || codes[0].is_none(), "{value:?}: {codes:?}");
+        assert_eq!(codes[1], Ok(Code::Ok), "{value:?}: {codes:?}");
+        assert!(value[0] != 0 || codes[0] == Err(Undecided::Damaged), "{value:?}: {codes:?}");
     }
 }
 

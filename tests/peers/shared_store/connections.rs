@@ -91,7 +91,11 @@ async fn a_store_with_tls_demands_the_certificate_of_the_server() {
     assert!(error.contains(&port), "without the certificate: {error}");
     let error = refused(&with_ca(text(&other)));
     assert!(error.contains("certificate"), "another authority: {error}");
-    refused(&["--counters", &format!("redis://127.0.0.1:{port}")]);
+    // The store closes connections without TLS, as a proxy before a dead store does.
+    let without_tls = format!("redis://127.0.0.1:{port}");
+    let started = Server::start(&["--counters", &without_tls]);
+    let logged = started.logged("shared store not joined; trying again").join("\n");
+    assert!(logged.contains("does the store expect TLS (rediss://)"), "{logged}");
 }
 
 /// `openssl req -x509` makes a certificate whose extensions make it an authority.
@@ -199,6 +203,12 @@ async fn a_slow_store_is_given_ten_milliseconds_by_default() {
         &["--counters", &url, "--lease", "off", "--on-store-failure", "deny"],
     );
     let mut client = server.client().await;
+    // Only calls that were sent count: the connection has to be open. On a loaded machine the first call may be late.
+    let mut is_open = false;
+    while !is_open {
+        let response = client.hit("d", &[("k", "opens")]).await.expect("a decision");
+        is_open = response.statuses[0].duration_until_reset.is_some();
+    }
     let delay = Duration::from_secs(5);
     proxy.delay(delay);
     for _ in 0..6 {
@@ -274,4 +284,10 @@ async fn sentinels_that_name_a_dead_store_or_a_replica_are_passed_over() {
     let ports = sentinels.each_ref().map(|sentinel| format!("127.0.0.1:{}", sentinel.port()));
     let (server, _rules) = server(&["--counters", &format!("redis+sentinel://{}/main", ports.join(","))]);
     assert_eq!(codes(&server, 3).await, [Code::Ok, Code::Ok, Code::OverLimit]);
+    // From then on, the server begins with the third.
+    server.logged("a Sentinel names no reachable primary");
+    let log = server.log().join("\n");
+    for passed_over in &ports[..2] {
+        assert_eq!(log.matches(&format!("\"sentinel\":\"{passed_over}\"")).count(), 1, "{log}");
+    }
 }

@@ -87,7 +87,7 @@ impl Store {
         let mut remote = owned.remote(request, at(now)).expect("the domain is shared");
         let mut batch = Batch::default();
         batch.push(&EncodedRequest::new(&remote, at(now)).expect("a small request"));
-        let verdict: Verdict = self.call(&batch, now).verdicts.remove(0)?;
+        let verdict: Verdict = self.call(&batch, now).verdicts.remove(0).ok()?;
         let has_credits = verdict.has_credits;
         let decision = verdict.decide(&mut remote, ListedLimits::None, Timestamp::EPOCH).expect("a verdict");
         let status = &decision.statuses[decision.statuses.len() - 1];

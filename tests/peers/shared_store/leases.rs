@@ -18,7 +18,7 @@ use tidegate_core::{
 };
 use tidegate_shared::{
     lease::{Epoch, LeaseRequest, LeaseResponse, NodeId, Settings, Supply, Terms, lease},
-    script::{Batch, EncodedRequest},
+    script::{Batch, EncodedRequest, Undecided},
 };
 
 #[path = "../../sim/shared_counter.rs"]
@@ -29,6 +29,7 @@ tests_with! {
     REDIS:
     leases_of_the_script_are_those_of_the_simulation,
     a_changed_rule_leaves_credits_out,
+    a_request_of_a_server_whose_clock_is_hours_ahead_leaves_the_others_decided,
     a_batch_on_a_leased_bucket_admits_no_more_than_is_free,
 }
 
@@ -357,6 +358,33 @@ async fn a_changed_rule_leaves_credits_out() {
 
 /// Requests of one batch share what the script has computed for their limit. The script once kept the hits that a limit admits, where the
 /// functions of buckets keep the weight of the fullest bucket: after the first hit of a batch, every other hit was admitted.
+/// The whole call used to fail, with up to 64 decisions of a worker.
+async fn a_request_of_a_server_whose_clock_is_hours_ahead_leaves_the_others_decided() {
+    let (server, hour) = (RedisServer::start(), 3_600_000_000);
+    let limiter = limiter("algorithm: fixed_window, calendar: true, unit: day, requests_per_unit: 1000");
+    let (owned, start) = (limiter.pin_owned(), 1_700_000_000_000_000);
+    let mut store = Store::new(&server, "clocks:".into());
+    store.call(&Batch::default(), start - 2 * LENGTH);
+    let (key, algorithm) = counter(&owned);
+    let terms = Terms::of(&algorithm, SETTINGS).expect("it is leased");
+    let one = request(&[take(1)]);
+    let remote = owned.remote(&one, at(0)).expect("the domain is shared");
+    let (mut batch, mut encoded) = (Batch::default(), Vec::new());
+    for of_server in [start, start + 2 * hour, start] {
+        encoded.push(EncodedRequest::new(&remote, at(of_server)).expect("a small request"));
+    }
+    encoded.iter().for_each(|request| batch.push(request));
+    batch.push_lease(key, terms, &FIRST_REQUEST, at(start + 2 * hour));
+    batch.push_lease(key, terms, &FIRST_REQUEST, at(start));
+    let reply = store.call(&batch, start);
+    let codes: Vec<_> = reply.verdicts.into_iter().map(|it| it.map(|it| it.code)).collect();
+    assert_eq!(codes, [Ok(Code::Ok), Err(Undecided::Clocks), Ok(Code::Ok)]);
+    assert_eq!(reply.grants.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true]);
+    // The two that were decided were charged.
+    let outcome = store.decide(&owned, &request(&[take(1)]), start).expect("a decision");
+    assert_eq!(outcome.code, Code::Ok);
+}
+
 async fn a_batch_on_a_leased_bucket_admits_no_more_than_is_free() {
     let server = RedisServer::start();
     for kind in ["token_bucket", "leaky_bucket"] {

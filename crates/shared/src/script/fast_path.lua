@@ -39,7 +39,7 @@ local reply = {
   nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil,
 }
 -- Verdicts by number of the request, other than the default, admitted (0): denied (1), not decided (2), denied while credits are
--- outstanding (3), not decided because a counter is damaged (4).
+-- outstanding (3), not decided because a counter is damaged (4), or because a clock is wrong (5).
 local verdicts = {}
 local position, size, replied, decided = 1, #requests, 3, 0
 local general = (is_learning or ARGV[4] ~= '') and make_general(now, states, changed, reply, lease_length)
@@ -170,19 +170,15 @@ while position <= size do
     local is_good, verdict, after, of_reply = pcall(general.decide, position, replied)
     if not is_good then
       local counters
-      verdict, after, counters = 4, general.skip(position)
+      verdict, after, counters = verdict == 5 and 5 or 4, general.skip(position)
       of_reply = replied + counters
       for i = replied + 1, of_reply do reply[i] = '' end
-    elseif not verdict then
-      return redis.error_reply('TIDEGATECLOCK the clocks of the store and of the client are more than an hour apart')
     end
     position, replied = after, of_reply
     if verdict > 0 then verdicts[decided] = verdict end
   end
 end
-if general and not general.grant_all(is_learning, replied) then
-  return redis.error_reply('TIDEGATECLOCK the clocks of the store and of the client are more than an hour apart')
-end
+if general then general.grant_all(is_learning, replied) end
 
 if header then call('SET', keys[1], header) end
 if general then

@@ -25,13 +25,13 @@ local over, over_alone, number = {}, {}, 0
 -- By number of the key: counters to which hits were given back.
 local given_back = {}
 
--- The limit among the arguments. Nil if the clock of the client is too far from the store's clock.
+-- The limit among the arguments. Fails with the verdict, 5, if the clock of the client is too far from the store's clock for a calendar.
 local function limit_at(index)
   local limit, argument = limits[index], ARGV[index + 4]
   if not limit then
     limit = read_limit(argument, true)
     local ends = limit.ends
-    if ends and (now < ends[1] or now >= ends[4]) then return nil end
+    if ends and (now < ends[1] or now >= ends[4]) then error(5, 0) end
     -- The most hits that count, debts included, plus one. 0 if nothing bounds them.
     local counted_at_most = unpack_from('<d', argument, #argument - 15)
     if counted_at_most > 0 then limit.counted_at_most = counted_at_most - 1 end
@@ -129,8 +129,8 @@ local function show_leases(counters, replied)
   end
 end
 
--- Decides a request, and charges its counters. Fails if one of these is damaged. Returns its verdict, the position after it, and the length
--- of the reply; nil if a clock is wrong.
+-- Decides a request, and charges its counters. Fails if one of these is damaged, or a clock is wrong. Returns its verdict, the position
+-- after it, and the length of the reply.
 local function decide(position, replied)
   local counters, quotas, hits = 1, 0, byte(requests, position)
   if hits == 0 then
@@ -158,7 +158,6 @@ local function decide(position, replied)
       holds[i] = false
     end
     local limit = limits[index] or limit_at(index)
-    if not limit then return nil end
     most = most or limit.admitted_at_most
     -- Slots are released by their ids, which the arguments have instead of the hits to give back.
     if limit.kind == SLOTS then slots[i], given = sub(requests, begins + 6, begins + 13), 0 end
@@ -259,7 +258,7 @@ local function decide(position, replied)
   return is_denied and (has_credits and 3 or 1) or 0, position, replied
 end
 
--- Grants credits for the request at this position, and appends the grant to the reply. Nil if a clock is wrong.
+-- Grants credits for the request at this position, and appends the grant to the reply. Fails if the counter is damaged, or a clock is wrong.
 local function grant(position, is_learning, replied)
   local key, index, node, holder, sequence, spent, acknowledged, spent_ago, kept, demand, after =
     unpack_from(LEASE_REQUEST, ARGV[4], position)
@@ -284,7 +283,6 @@ local function grant(position, is_learning, replied)
     freed = freed,
   }
   local limit = limit_at(index)
-  if not limit then return nil end
   local state, leases = states[key] or '', leased[key]
   if leases or byte(state, 1) == 0 then
     state, leases = open_leased(key, limit)
@@ -306,23 +304,16 @@ local function grant(position, is_learning, replied)
   -- The node computes from the log when a grant is worthwhile.
   if is_long then state = brief_log(limit, state, { leasing.outstanding(leases) + floor(freed / 2) + 1 }) end
   reply[replied + 1], reply[replied + 2] = granted or '', granted and state or ''
-  return true
 end
 
--- Grants credits, and appends the grants to the reply. False if a clock is wrong. Of a damaged counter, nothing is granted.
+-- Grants credits, and appends the grants to the reply. Nothing is granted of a damaged counter, or if a clock is wrong.
 local function grant_all(is_learning, replied)
   local size = #ARGV[4]
   if size > 0 then leasing = leasing or make_lease_functions() end
   for position = 1, size, LEASE_REQUEST_BYTES do
-    local is_good, is_granted = pcall(grant, position, is_learning, replied)
-    if not is_good then
-      reply[replied + 1], reply[replied + 2] = '', ''
-    elseif not is_granted then
-      return false
-    end
+    if not pcall(grant, position, is_learning, replied) then reply[replied + 1], reply[replied + 2] = '', '' end
     replied = replied + 2
   end
-  return true
 end
 
 -- The value of a counter that was changed, and the time at which it may be dropped.

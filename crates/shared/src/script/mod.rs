@@ -24,7 +24,7 @@ pub use command::{Command, counter_name};
 pub use mark::mark;
 pub use parts::{Conclusion, Part, conclude, undo_all, undo_of};
 pub use quota::{LIFE_ARGUMENT, decode_parts, encode_part};
-pub use reply::{EncodedGrant, Reply, ReplyError, Verdict};
+pub use reply::{EncodedGrant, Reply, ReplyError, Undecided, Verdict};
 pub use stored::{encode, read_value};
 pub use text::Script;
 pub use undo::Undo;

@@ -24,10 +24,21 @@ pub struct Reply {
     pub epoch: u64,
     /// Reservations that had passed their deadlines.
     pub lost: u64,
-    /// One for each request, in order. None in a learning phase, and if a counter is damaged.
-    pub verdicts: Vec<Option<Verdict>>,
-    /// One for each request for credits, in order. None if the request is not newer than the last.
+    /// One for each request, in order.
+    pub verdicts: Vec<Result<Verdict, Undecided>>,
+    /// One for each request for credits, in order. None if the request is not newer than the last, or could not be decided.
     pub grants: Vec<Option<EncodedGrant>>,
+}
+
+/// Reason why the store has not decided a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Undecided {
+    /// It is learning which credits are outstanding.
+    Learning,
+    /// A counter of the request is damaged.
+    Damaged,
+    /// The request has a limit with a calendar, and the clocks of the store and of the client are too far apart.
+    Clocks,
 }
 
 /// A grant as the store encodes it.
@@ -92,11 +103,13 @@ impl Reply {
         let mut verdict = |(code, &counters): (u8, &usize)| {
             let states = (0..counters).map(|_| next()).collect::<Result<_, _>>()?;
             let times = SmallVec::new();
-            let code_of = |code, has_credits| Ok(Some(Verdict { now, times, code, has_credits, states }));
+            let code_of = |code, has_credits| Ok(Ok(Verdict { now, times, code, has_credits, states }));
             match code {
                 b'0' => code_of(Code::Ok, false),
                 b'1' => code_of(Code::OverLimit, false),
-                b'2' | b'4' => Ok(None),
+                b'2' => Ok(Err(Undecided::Learning)),
+                b'4' => Ok(Err(Undecided::Damaged)),
+                b'5' => Ok(Err(Undecided::Clocks)),
                 b'3' => code_of(Code::OverLimit, true),
                 _ => Err(ReplyError::Malformed),
             }

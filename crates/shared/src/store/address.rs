@@ -11,7 +11,7 @@ pub enum StoreAddress {
     One(ConnectionInfo),
     /// The primary of a group that Sentinels watch.
     Sentinels {
-        /// The Sentinels. The first that names a reachable primary decides.
+        /// The Sentinels. The first that names a reachable primary decides, and is queried first from then on.
         sentinels: Vec<ConnectionInfo>,
         /// The name of the group.
         group: String,

@@ -227,31 +227,57 @@ impl Link {
             if self.waiting.is_empty() || (in_flight > 0 && !is_enough) {
                 return;
             }
+            // Callers may give up while a connection is opened: their calls are not sent.
+            let connection = self.connection().await;
             let flights = self.next_flights();
-            if flights.is_empty() {
-                continue;
-            }
-            let Some(connection) = self.connection().await else {
+            let Some(connection) = connection else {
                 let calls = flights.into_iter().flat_map(|flight| flight.calls);
                 calls.for_each(|call| call.fail(Failure::Failed));
                 continue;
             };
-            let work = self.store.unfinished.begin();
-            // Each command is written when its task is first polled. The runtime of a worker polls new tasks in order.
-            let mut flying = JoinSet::new();
-            for flight in flights {
-                let (store, node, connection) =
-                    (Arc::clone(&self.store), Arc::clone(&self.node), connection.clone());
-                flying.spawn(async move { store.send(&node, connection, flight).await });
+            if !flights.is_empty() {
+                self.send(connection, flights);
             }
-            let sending = tokio::spawn(async move {
+        }
+    }
+
+    /// Sends one batch.
+    fn send(&mut self, connection: Connection, flights: Vec<Flight>) {
+        let work = self.store.unfinished.begin();
+        let mut unanswered: usize = flights.iter().map(|flight| flight.calls.len()).sum();
+        // Each command is written when its task is first polled. The runtime of a worker polls new tasks in order.
+        let mut flying = JoinSet::new();
+        for flight in flights {
+            let (store, node, connection) =
+                (Arc::clone(&self.store), Arc::clone(&self.node), connection.clone());
+            flying.spawn(async move {
+                let calls = flight.calls.len();
+                store.send(&node, connection, flight).await;
+                calls
+            });
+        }
+        let (store, node, deadline) =
+            (Arc::clone(&self.store), Arc::clone(&self.node), self.store.settings.timeout);
+        self.in_flight.spawn(async move {
+            let responses = async {
+                while let Some(calls) = flying.join_next().await {
+                    unanswered -= calls.unwrap_or(0);
+                }
+            };
+            if tokio::time::timeout(deadline, responses).await.is_ok() {
+                return true;
+            }
+            // Another connection may have been made since. Its own calls show whether the node responds.
+            if node.is_of_present(&connection) {
+                store.no_response(&node, unanswered, &format_args!("in {} ms", deadline.as_millis()));
+            }
+            // A late response does not delay the calls after it.
+            tokio::spawn(async move {
                 flying.join_all().await;
                 drop(work);
             });
-            // A late response does not delay the calls after it.
-            let deadline = self.store.settings.timeout;
-            self.in_flight.spawn(async move { tokio::time::timeout(deadline, sending).await.is_ok() });
-        }
+            false
+        });
     }
 
     /// Gives up a connection without responses. A firewall may have dropped it, while the connections of other workers have responses, so
@@ -339,6 +365,13 @@ impl Link {
                 None
             }
         }
+    }
+}
+
+/// Responses are read even after the link has ended.
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.in_flight.detach_all();
     }
 }
 

@@ -75,12 +75,11 @@ impl SharedStore {
                 // The store may have closed an idle connection, or a firewall may have dropped it. The next connection shows whether the
                 // store still responds.
                 connection.has_ended.store(true, Ordering::Relaxed);
-                // Callers count timeouts.
+                // The link has counted the calls without a response in time.
                 if !error.is_timeout() && node.is_of_present(connection) {
-                    self.no_response(node, error);
+                    self.no_response(node, 1, error);
                 }
             }
-            Fault::Clocks => {}
             Fault::Counters => {
                 failure = Failure::Damaged;
                 let group = flight.calls.first().map_or(0, |call| call.group);
@@ -96,16 +95,16 @@ impl SharedStore {
         if let Some(reply) = &reply {
             note_loss(node, reply);
         }
-        let is_learning = reply.as_ref().is_some_and(|reply| reply.is_learning);
-        let undecided = if is_learning { Failure::Learning } else { Failure::Damaged };
         let mut verdicts = reply.into_iter().flat_map(|reply| reply.verdicts);
         for call in calls {
             match call.task {
                 Task::Decide { request, peer, reply } => {
                     let verdict = verdicts.next().ok_or(Failure::Failed);
-                    let verdict = verdict.and_then(|verdict| verdict.ok_or(undecided));
-                    if verdict == Err(Failure::Damaged) {
-                        self.note_damage(node, call.group, request.keys(), None);
+                    let verdict = verdict.and_then(|verdict| verdict.map_err(Failure::from));
+                    match verdict {
+                        Err(Failure::Damaged) => self.note_damage(node, call.group, request.keys(), None),
+                        Err(Failure::Clocks) => note_clocks(node),
+                        _ => {}
                     }
                     if let Err(Ok(verdict)) = reply.send(verdict) {
                         self.respond_to_none((call.group, peer), &request, &verdict);
@@ -334,6 +333,17 @@ impl SharedStore {
             write!(name, "{high:016x}{low:016x}").expect("writing to a string does not fail");
             each(&name);
         }
+    }
+}
+
+/// Logs that requests with calendars are not decided. At most once between two heartbeats.
+fn note_clocks(node: &Node) {
+    if !node.has_logged_clocks.swap(true, Ordering::Relaxed) {
+        tracing::error!(
+            %node,
+            "requests with a calendar limit are not decided: the clocks of the shared store and of this server are more than an \
+             hour apart"
+        );
     }
 }
 

@@ -20,8 +20,10 @@ use std::{io, sync::Arc, time::Duration};
 impl SharedStore {
     /// A new connection to a node, with what decisions need to know of it.
     pub(super) async fn open(&self, node: &Node, timeout: Duration) -> Result<Connection, RedisError> {
-        let outages = node.outages();
         let mut commands = connect(&self.settings, node, timeout).await?;
+        // Read after the node has responded, as a primary: an outage before that does not concern this connection. If it did, connections
+        // that take longer than the outages of the node are apart would never be of use. After a later outage it is opened again.
+        let outages = node.outages();
         let run = self.store_run(&mut commands).await?;
         Ok(Connection { commands, run, outages, has_ended: Arc::default() })
     }
@@ -111,8 +113,9 @@ pub(super) async fn connect(
         }
         StoreAddress::One(one) => connection(one.clone(), settings.tls.as_ref(), timeout).await,
         StoreAddress::Sentinels { sentinels, group, redis } => {
-            let mut last = RedisError::from((ErrorKind::EmptySentinelList, "no Sentinel was asked"));
-            for sentinel in sentinels {
+            let (first, mut failed) = (node.first_sentinel(), Vec::new());
+            for index in (first..sentinels.len()).chain(0..first) {
+                let sentinel = &sentinels[index];
                 let connected = match primary(sentinel, group, settings.tls.as_ref(), timeout).await {
                     Ok(address) => {
                         let address = address.set_redis_settings(redis.clone());
@@ -121,13 +124,29 @@ pub(super) async fn connect(
                     Err(error) => Err(error),
                 };
                 match connected {
-                    Ok(connection) => return Ok(connection),
+                    Ok(connection) => {
+                        // Only one of several workers that connect at once logs the change.
+                        if index != first && node.begin_with_sentinel(index, first) {
+                            log_passed_over(sentinel, &failed);
+                        }
+                        return Ok(connection);
+                    }
                     // This Sentinel may have an old configuration. The others may name another store.
-                    Err(error) => last = error,
+                    Err(error) => failed.push((sentinel, error)),
                 }
             }
-            Err(last)
+            let none = || (ErrorKind::EmptySentinelList, "no Sentinel was asked").into();
+            Err(failed.pop().map_or_else(none, |(_, error)| error))
         }
+    }
+}
+
+/// Logs the Sentinels that named no reachable primary, and the Sentinel that is queried first from now on.
+fn log_passed_over(first: &ConnectionInfo, failed: &[(&ConnectionInfo, RedisError)]) {
+    let first = first.addr();
+    for (sentinel, error) in failed {
+        let sentinel = sentinel.addr();
+        tracing::warn!(%sentinel, %error, %first, "a Sentinel names no reachable primary: another is queried first");
     }
 }
 

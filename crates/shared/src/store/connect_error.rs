@@ -7,7 +7,7 @@ use redis::{ErrorKind, RedisError};
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// It is not reached, or refuses a command.
-    #[error("the store {address}: {error}")]
+    #[error("the store {address}: {error}{}", remedy(error))]
     Store {
         /// Its address.
         address: String,
@@ -64,16 +64,25 @@ impl ConnectError {
         use redis::ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly, TryAgain};
         let Self::Store { error, .. } = self else { return false };
         match error.kind() {
-            // A store that accepts a connection and ends it expects other settings: TLS, or a certificate.
+            // A connection that is accepted and closed may be that of a proxy before a store that is away, or of a store that expects TLS.
             ErrorKind::Io => {
                 let text = error.to_string().to_lowercase();
-                let is_refusal_of_tls = ["certificate", "alert"].iter().any(|word| text.contains(word));
-                error.is_connection_refusal() || !(error.is_connection_dropped() || is_refusal_of_tls)
+                !["certificate", "alert"].iter().any(|word| text.contains(word))
             }
             ErrorKind::Server(BusyLoading | ClusterDown | MasterDown | ReadOnly | TryAgain) => true,
             ErrorKind::Extension => refuses_for_now(error),
             kind => matches!(kind, ErrorKind::MasterNameNotFoundBySentinel | ErrorKind::EmptySentinelList),
         }
+    }
+}
+
+/// The remedy for an error that may have the settings as its cause. Empty for others.
+fn remedy(error: &RedisError) -> &'static str {
+    match error.is_connection_dropped() && !error.is_connection_refusal() {
+        true => {
+            "; the connection was closed: does the store expect TLS (rediss://), or is it away behind a proxy?"
+        }
+        false => "",
     }
 }
 
@@ -88,6 +97,25 @@ fn refuses_for_now(error: &RedisError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{super::failure::error_of, *};
+
+    /// A sidecar, HAProxy or docker-proxy before a dead store closes connections. A server that was restarted then used to end.
+    #[test]
+    fn a_store_that_closes_connections_is_joined_later_and_one_that_refuses_the_certificate_is_not() {
+        use std::io::{Error, ErrorKind};
+        let of = |error: Error| ConnectError::Store { address: "a store".to_owned(), error: error.into() };
+        for kind in [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset, ErrorKind::UnexpectedEof] {
+            let error = of(kind.into());
+            assert!(error.is_temporary() && error.to_string().contains("rediss://"), "{error}");
+        }
+        for kind in [ErrorKind::ConnectionRefused, ErrorKind::TimedOut] {
+            let error = of(kind.into());
+            assert!(error.is_temporary() && !error.to_string().contains("rediss://"), "{error}");
+        }
+        for text in ["invalid peer certificate: UnknownIssuer", "received fatal alert: CertificateRequired"] {
+            let error = of(Error::new(ErrorKind::InvalidData, text));
+            assert!(!error.is_temporary(), "{error}");
+        }
+    }
 
     /// A server that was started during such a state used to end, and a rolling restart then ended all servers.
     #[test]

@@ -101,9 +101,9 @@ impl StoreCounts {
             Ok(_) => CallResult::Decided,
             Err(Failure::Unavailable) => CallResult::Unavailable,
             Err(Failure::Timeout) => CallResult::Timeout,
-            Err(Failure::Failed | Failure::Learning | Failure::Damaged | Failure::TooLarge) => {
-                CallResult::Failed
-            }
+            Err(
+                Failure::Failed | Failure::Learning | Failure::Damaged | Failure::Clocks | Failure::TooLarge,
+            ) => CallResult::Failed,
         });
     }
 

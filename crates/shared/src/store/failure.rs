@@ -1,5 +1,6 @@
 //! Failures of calls.
 
+use crate::script::Undecided;
 use redis::RedisError;
 
 /// The reason why the store did not decide.
@@ -20,9 +21,22 @@ pub enum Failure {
     /// The value of one of the request's counters is damaged.
     #[error("the store has a damaged counter of the request")]
     Damaged,
+    /// The request has a limit with a calendar, and the clocks of the store and of this server are too far apart.
+    #[error("the clocks of the store and of this server are more than an hour apart")]
+    Clocks,
     /// The request has too many counters for one call.
     #[error("the request has too many counters for the store")]
     TooLarge,
+}
+
+impl From<Undecided> for Failure {
+    fn from(undecided: Undecided) -> Self {
+        match undecided {
+            Undecided::Learning => Self::Learning,
+            Undecided::Damaged => Self::Damaged,
+            Undecided::Clocks => Self::Clocks,
+        }
+    }
 }
 
 /// The part that a failed call puts in doubt.
@@ -30,8 +44,6 @@ pub enum Failure {
 pub(super) enum Fault {
     /// The connection has ended, or had no response in time.
     Connection,
-    /// Only the clocks of the store and of this server. They matter only to calendars.
-    Clocks,
     /// Only the counters of the call: the script cannot read the value of one. It would fail again.
     Counters,
     /// The node: it refuses all calls of the script, or those that write.
@@ -44,7 +56,6 @@ impl Fault {
             return Self::Connection;
         }
         match error.code() {
-            Some("TIDEGATECLOCK") => Self::Clocks,
             // A key of another type.
             Some("WRONGTYPE") => Self::Counters,
             // Errors of the script begin with its name and line. Those of the store, in its commands, end with them.
@@ -83,10 +94,6 @@ mod tests {
             (
                 Fault::Counters,
                 "WRONGTYPE Operation against a key holding the wrong kind of value script: 705a, on @user_script:2.",
-            ),
-            (
-                Fault::Clocks,
-                "TIDEGATECLOCK the clocks of the store and of the client are more than an hour apart",
             ),
             (
                 Fault::Node,

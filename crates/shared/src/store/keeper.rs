@@ -194,6 +194,7 @@ impl Server {
         for node in &self.store.nodes.now().nodes {
             node.has_logged_loss.store(false, Ordering::Relaxed);
             node.has_logged_damage.store(false, Ordering::Relaxed);
+            node.has_logged_clocks.store(false, Ordering::Relaxed);
         }
     }
 

@@ -35,6 +35,8 @@ mod settings;
 mod shared_store;
 mod side_connection;
 mod tcp;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod transfer;
 mod unfinished;

@@ -6,7 +6,7 @@ use std::{
     fmt,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
 };
 use tidegate_core::{
@@ -33,8 +33,12 @@ pub(super) struct Node {
     pub(super) has_logged_loss: AtomicBool,
     /// Whether a damaged counter was logged since its last heartbeat.
     pub(super) has_logged_damage: AtomicBool,
+    /// Whether it was logged since its last heartbeat that its clock is too far from this server's.
+    pub(super) has_logged_clocks: AtomicBool,
     /// The last reason why it is unavailable; empty while it is available.
     reason: Mutex<String>,
+    /// Index of the Sentinel that is queried first: the last that named a reachable primary.
+    first_sentinel: AtomicUsize,
     /// The connections for decisions.
     connections: [tokio::sync::Mutex<Option<Connection>>; CONNECTIONS_MAX],
 }
@@ -50,7 +54,9 @@ impl Node {
             without_response: AtomicU32::new(0),
             has_logged_loss: AtomicBool::new(false),
             has_logged_damage: AtomicBool::new(false),
+            has_logged_clocks: AtomicBool::new(false),
             reason: Mutex::new(String::new()),
+            first_sentinel: AtomicUsize::new(0),
             connections: Default::default(),
         })
     }
@@ -58,6 +64,16 @@ impl Node {
     /// The connection of the worker with this number. Workers beyond [`CONNECTIONS_MAX`] share connections.
     pub(super) fn connection_of(&self, worker: usize) -> &tokio::sync::Mutex<Option<Connection>> {
         &self.connections[worker % CONNECTIONS_MAX]
+    }
+
+    /// Index of the Sentinel that is queried first.
+    pub(super) fn first_sentinel(&self) -> usize {
+        self.first_sentinel.load(Ordering::Relaxed)
+    }
+
+    /// Has another Sentinel queried first. False if the first was changed meanwhile.
+    pub(super) fn begin_with_sentinel(&self, index: usize, first: usize) -> bool {
+        self.first_sentinel.compare_exchange(first, index, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Whether calls are sent to it.
@@ -97,9 +113,10 @@ impl Node {
         !self.is_available.swap(true, Ordering::Relaxed)
     }
 
-    /// Counts a call without a response. Returns how many there were in a row.
-    pub(super) fn no_response(&self) -> u32 {
-        self.without_response.fetch_add(1, Ordering::Relaxed) + 1
+    /// Counts calls that were sent and had no response. Returns how many there were in a row.
+    pub(super) fn no_response(&self, calls: usize) -> u32 {
+        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+        self.without_response.fetch_add(calls, Ordering::Relaxed).saturating_add(calls)
     }
 
     pub(super) fn responded(&self) {

@@ -55,11 +55,6 @@ pub(super) async fn decide(
     let (store_of_parts, verdicts) = (Arc::clone(store), Vec::new());
     let mut pending = Pending { store: store_of_parts, peer, parts, responses, verdicts, give_back };
     if tokio::time::timeout(timeout, pending.respond()).await.is_err() {
-        // A short deadline of the caller is no sign of a slow store.
-        let late = pending.parts.get(pending.verdicts.len()).filter(|_| timeout == store.settings.timeout);
-        if let Some(node) = late.and_then(|part| store.nodes.of(part.group)) {
-            store.no_response(&node, &format_args!("in {} ms", timeout.as_millis()));
-        }
         return Err(Failure::Timeout);
     }
     let verdicts: Vec<Verdict> = pending.verdicts.iter().cloned().collect::<Result<_, _>>()?;

@@ -147,9 +147,9 @@ impl SharedStore {
         self.failed.notify_one();
     }
 
-    /// Counts a call without a response: it was late, or its connection ended.
-    pub(super) fn no_response(&self, node: &Node, reason: &dyn fmt::Display) {
-        if node.no_response() >= WITHOUT_RESPONSE_MAX {
+    /// Counts calls that were sent and had no response: it was late, or the connection ended.
+    pub(super) fn no_response(&self, node: &Node, calls: usize, reason: &dyn fmt::Display) {
+        if node.no_response(calls) >= WITHOUT_RESPONSE_MAX {
             self.fail(
                 node,
                 &format_args!("{WITHOUT_RESPONSE_MAX} calls in a row without a response: {reason}"),
