@@ -193,8 +193,9 @@ func New(address string, options ...Option) (*Client, error) {
 	}
 	var fallback *localLimits
 	if len(s.fallback) > 0 {
-		now := func() time.Duration { return time.Duration(time.Now().UnixNano()) }
-		if fallback, err = newLocalLimits(s.fallback, now); err != nil {
+		// Windows are those of the wall clock at the start. Steps of that clock do not move them: a step back would end limits early.
+		epoch := time.Duration(started.UnixNano()) - s.now()
+		if fallback, err = newLocalLimits(s.fallback, func() time.Duration { return epoch + s.now() }); err != nil {
 			return nil, err
 		}
 	}

@@ -87,16 +87,17 @@ struct Counter {
 }
 
 impl Counter {
-    /// Applies the time since the last use: a bucket refills, a window ends.
+    /// Applies the time since the last use: a bucket refills, a window ends. An earlier time, such as that of a call that another call
+    /// overtook, changes nothing.
     fn advanced(self, limit: &LocalLimit, now: Duration) -> Self {
-        let per = limit.per.as_nanos();
+        let (per, now) = (limit.per.as_nanos(), now.max(self.at));
         let used = if limit.is_window {
             if now.as_nanos() / per == self.at.as_nanos() / per { self.used } else { 0 }
         } else {
             let refilled = now.saturating_sub(self.at).as_nanos().saturating_mul(limit.requests.into());
             self.used.saturating_sub(refilled)
         };
-        Self { at: self.at.max(now), used }
+        Self { at: now, used }
     }
 
     fn fits(self, limit: &LocalLimit, cost: u64) -> bool {
@@ -207,5 +208,27 @@ impl Tidegate {
                 parts.map(|(descriptor, &cost)| Part { entries: descriptor.entries(), cost, gives_back });
             local.decide(parts, clock())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn admits(limits: &LocalLimits, user: &str, now: Duration) -> bool {
+        let entries = [("user".to_owned(), user.to_owned())];
+        limits.decide([Part { entries: &entries, cost: 1, gives_back: false }], now).allowed
+    }
+
+    #[test]
+    fn an_earlier_time_lifts_no_limit() {
+        for limit in [LocalLimit::window(["user"], 1, HOUR), LocalLimit::bucket(["user"], 1, HOUR)] {
+            let limits = LocalLimits::new(vec![limit.clone()]);
+            let admitted = [2 * HOUR, 2 * HOUR - Duration::from_secs(1), HOUR, 2 * HOUR]
+                .map(|now| admits(&limits, "a", now));
+            assert_eq!(admitted, [true, false, false, false], "{limit:?}");
+        }
     }
 }

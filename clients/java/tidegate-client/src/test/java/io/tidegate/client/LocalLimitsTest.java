@@ -1,6 +1,7 @@
 package io.tidegate.client;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -85,6 +86,40 @@ class LocalLimitsTest {
         found[which] = seen(decision, operation != 1);
       }
       assertEquals(found[0], found[1], "step " + step + ", operation " + operation);
+    }
+  }
+
+  @Test
+  void aFallbackCountsByTheClientsMonotonicClock() {
+    AtomicLong now = new AtomicLong();
+    Duration hour = Duration.ofHours(1);
+    Tidegate client =
+        servers.client(
+            Tidegate.builder("127.0.0.1:" + Servers.unusedPort())
+                .domain("d")
+                .timeout(Duration.ofSeconds(5))
+                .clock(now::get)
+                .fallback(new LocalLimit(List.of("user"), 1, hour, true, "")));
+    Descriptor user = Descriptor.of("user", "a");
+    assertTrue(client.limit(user).allowed());
+    assertFalse(client.limit(user).allowed());
+    now.addAndGet(hour.toNanos());
+    assertTrue(client.limit(user).allowed());
+  }
+
+  @Test
+  void aClockThatStepsBackLiftsNoLocalLimit() {
+    for (boolean isWindow : new boolean[] {true, false}) {
+      Duration hour = Duration.ofHours(1);
+      AtomicLong now = new AtomicLong(2 * hour.toNanos());
+      Tidegate client =
+          Tidegate.counting(now::get, new LocalLimit(List.of("user"), 1, hour, isWindow, ""));
+      Descriptor user = Descriptor.of("user", "a");
+      assertTrue(client.limit(user).allowed());
+      for (Duration step : List.of(Duration.ofSeconds(-1), hour.negated(), hour)) {
+        now.addAndGet(step.toNanos());
+        assertFalse(client.limit(user).allowed(), step + ", window: " + isWindow);
+      }
     }
   }
 
