@@ -103,7 +103,7 @@ impl LocalDenials {
         let identity: Arc<[u8]> = request.identity(domain).into();
         state.uses += 1;
         let last_use = state.uses;
-        let until = sent + wait.min(self.kept_for);
+        let until = sent.saturating_add(wait.min(self.kept_for));
         let kept = Kept { costs, decision: Arc::new(decision.clone()), sent, until, last_use };
         if let Some(replaced) = state.kept.insert(Arc::clone(&identity), kept) {
             state.used.remove(&replaced.last_use);

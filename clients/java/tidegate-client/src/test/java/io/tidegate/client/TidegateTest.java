@@ -100,6 +100,15 @@ class TidegateTest {
   }
 
   @Test
+  void aTimeoutMayBeLongerThanTheClockRuns() {
+    Tidegate client =
+        servers.client(
+            builder("127.0.0.1:" + Servers.unusedPort())
+                .timeout(Duration.ofSeconds(Long.MAX_VALUE)));
+    assertEquals("UNAVAILABLE", client.limit(USER).error().orElseThrow());
+  }
+
+  @Test
   void waitingEndsWhenTheHitsFitOrAtOnceIfTheyCannot() throws Exception {
     Tidegate client = servers.client(builder(servers.serve(FAST).address()));
     CallOptions two = CallOptions.DEFAULT.cost(2);
