@@ -223,12 +223,20 @@ func descriptorOf(keys []KeySource, r Request) (Descriptor, error) {
 	return descriptor, nil
 }
 
+// headerValues returns all values of a header. net/http has Host beside the other headers.
+func headerValues(r *http.Request, name string) []string {
+	if strings.EqualFold(name, "Host") && r.Host != "" {
+		return []string{r.Host}
+	}
+	return r.Header.Values(name)
+}
+
 func ofHTTP(r *http.Request) Request {
 	return Request{
 		Peer:    r.RemoteAddr,
 		Method:  r.Method,
 		Path:    r.URL.Path,
-		Header:  r.Header.Values,
+		Header:  func(name string) []string { return headerValues(r, name) },
 		HTTP:    r,
 		Context: r.Context(),
 	}
@@ -242,10 +250,16 @@ func ofGRPC(ctx context.Context, method string) Request {
 		}
 	}
 	return Request{
-		Peer:    address,
-		Method:  method,
-		Path:    method,
-		Header:  func(name string) []string { return metadata.ValueFromIncomingContext(ctx, name) },
+		Peer:   address,
+		Method: method,
+		Path:   method,
+		Header: func(name string) []string {
+			// gRPC has the host of a call in a pseudo-header of HTTP/2.
+			if strings.EqualFold(name, "Host") {
+				name = ":authority"
+			}
+			return metadata.ValueFromIncomingContext(ctx, name)
+		},
 		Context: ctx,
 	}
 }

@@ -193,6 +193,18 @@ func TestKeysDecideAboutRequestsWithoutTheValue(t *testing.T) {
 	}
 }
 
+func TestAKeyOfTheHostReadsItOverHTTPAndGRPC(t *testing.T) {
+	keys := []KeySource{HeaderKey("host", "host", Reject)}
+	r := httptest.NewRequest(http.MethodGet, "http://app.example:8080/", nil)
+	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(":authority", "app.example:8080"))
+	for _, request := range []Request{ofHTTP(r), ofGRPC(ctx, "/a/b")} {
+		found, err := descriptorOf(keys, request)
+		if err != nil || found.entries[0] != (Entry{"host", "app.example:8080"}) {
+			t.Fatal(found, err)
+		}
+	}
+}
+
 // fakeFlight returns a client whose decisions have a ticket, and a channel of the releases that it gets.
 func fakeFlight() (*Client, <-chan struct{}) {
 	releases := make(chan struct{}, 10)
