@@ -3,6 +3,7 @@ package tidegate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -96,8 +97,12 @@ func ClientAddress(peer string, forwardedFor []string, trustedProxies int) (stri
 	return normalized(written[len(written)-trustedProxies])
 }
 
-// ForwardedAddressKey returns a key with the client's address behind proxies that append to Forwarded; see [ForwardedAddress].
+// ForwardedAddressKey returns a key with the client's address behind proxies that append to Forwarded; see [ForwardedAddress]. It panics if
+// there are none: no request would have an address.
 func ForwardedAddressKey(entry string, trustedProxies int, missing Missing) KeySource {
+	if trustedProxies < 1 {
+		panic(fmt.Sprintf("tidegate: ForwardedAddressKey with %d trusted proxies; use 1 or more", trustedProxies))
+	}
 	return KeyFunc(entry, func(r Request) string {
 		address, _ := ForwardedAddress(r.Header("Forwarded"), trustedProxies)
 		return address

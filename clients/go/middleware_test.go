@@ -205,6 +205,15 @@ func TestAKeyOfTheHostReadsItOverHTTPAndGRPC(t *testing.T) {
 	}
 }
 
+func TestAForwardedAddressWithoutProxiesIsRefused(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Fatal("it is accepted")
+		}
+	}()
+	ForwardedAddressKey("address", 0, Allow)
+}
+
 // fakeFlight returns a client whose decisions have a ticket, and a channel of the releases that it gets.
 func fakeFlight() (*Client, <-chan struct{}) {
 	releases := make(chan struct{}, 10)
