@@ -10,6 +10,7 @@ import io.tidegate.client.middleware.Key;
 import io.tidegate.client.middleware.Limits;
 import io.tidegate.client.middleware.Outcome;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.atomic.AtomicLong;
@@ -121,6 +122,22 @@ class LocalLimitsTest {
         assertFalse(client.limit(user).allowed(), step + ", window: " + isWindow);
       }
     }
+  }
+
+  @Test
+  void theCostOfTheOptionsAppliesUnlessTheLimitsHaveACost() {
+    List<Long> hits = new ArrayList<>();
+    Tidegate client =
+        Tidegate.fake(
+            call -> {
+              hits.addAll(call.costs());
+              return Decision.admitted();
+            });
+    Limits limits = Limits.of(Key.constant("user", "a")).options(CallOptions.DEFAULT.cost(5));
+    for (Limits one : List.of(limits, limits.cost(request -> 1), limits.cost(request -> 2))) {
+      new Guard(client, one).decide(UnansweredTest.REQUEST);
+    }
+    assertEquals(List.of(5L, 1L, 2L), hits);
   }
 
   @Test
