@@ -87,7 +87,7 @@ func (b *breaker) failed(p permit, sent, now time.Duration, hasOther bool) {
 	defer b.mutex.Unlock()
 	if p == permitProbe {
 		b.isProbing = false
-		b.probeAt = now + b.openFor
+		b.probeAt = after(now, b.openFor)
 		return
 	}
 	if b.isOpen.Load() || b.failures.Load() > 0 && sent < b.failedAt {
@@ -96,7 +96,7 @@ func (b *breaker) failed(p permit, sent, now time.Duration, hasOther bool) {
 	b.failedAt = now
 	isSilent := now-time.Duration(b.answeredAt.Load()) >= silentFor
 	if b.failures.Add(1) >= int64(b.failuresMax) || hasOther && isSilent {
-		b.probeAt = now + b.openFor
+		b.probeAt = after(now, b.openFor)
 		b.isOpen.Store(true)
 	}
 }

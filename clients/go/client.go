@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -193,8 +194,9 @@ func New(address string, options ...Option) (*Client, error) {
 	}
 	var fallback *localLimits
 	if len(s.fallback) > 0 {
-		now := func() time.Duration { return time.Duration(time.Now().UnixNano()) }
-		if fallback, err = newLocalLimits(s.fallback, now); err != nil {
+		// Windows are those of the wall clock at the start. Steps of that clock do not move them: a step back would end limits early.
+		epoch := time.Duration(started.UnixNano()) - s.now()
+		if fallback, err = newLocalLimits(s.fallback, func() time.Duration { return epoch + s.now() }); err != nil {
 			return nil, err
 		}
 	}
@@ -249,11 +251,11 @@ func (c *Client) GiveBack(ctx context.Context, options ...CallOption) (Decision,
 
 // Wait takes hits as soon as they fit, waiting at most waitMax. It returns a denial at once if that does not end by then.
 func (c *Client) Wait(ctx context.Context, waitMax time.Duration, options ...CallOption) (Decision, error) {
-	until := c.now() + waitMax
+	until := after(c.now(), waitMax)
 	for {
 		r := c.request(1, options)
 		decision, err := c.decide(ctx, &r)
-		if err != nil || decision.Allowed || decision.RetryAfter == Never || c.now()+decision.RetryAfter > until {
+		if err != nil || decision.Allowed || decision.RetryAfter == Never || after(c.now(), decision.RetryAfter) > until {
 			return decision, err
 		}
 		timer := time.NewTimer(decision.RetryAfter)
@@ -264,6 +266,14 @@ func (c *Client) Wait(ctx context.Context, waitMax time.Duration, options ...Cal
 			return decision, ctx.Err()
 		}
 	}
+}
+
+// after returns the time that comes some wait after another; the last possible time if there is none.
+func after(now, wait time.Duration) time.Duration {
+	if wait > 0 && now > math.MaxInt64-wait {
+		return math.MaxInt64
+	}
+	return now + wait
 }
 
 func (c *Client) request(cost uint64, options []CallOption) request {

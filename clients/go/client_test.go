@@ -3,6 +3,7 @@ package tidegate
 import (
 	"context"
 	"errors"
+	"math"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -234,5 +235,25 @@ func TestANameWithoutAddressesIsNamed(t *testing.T) {
 	decision := allow(t, client, Key("user", "a"))
 	if decision.Failure != "UNAVAILABLE" || !strings.Contains(decision.FailureMessage, "nowhere:8081") {
 		t.Fatalf("%+v", decision)
+	}
+}
+
+func TestWaitingAsLongAsItTakesEndsWithAnAdmission(t *testing.T) {
+	decisions := []Decision{Denied(0), Admitted()}
+	client := NewFake(func(Call) Decision {
+		decision := decisions[0]
+		decisions = decisions[1:]
+		return decision
+	}, func(s *settings) { s.now = func() time.Duration { return time.Hour } })
+	if decision, err := client.Wait(t.Context(), math.MaxInt64, Key("user", "a")); err != nil || !decision.Allowed {
+		t.Fatalf("%+v %v", decision, err)
+	}
+}
+
+func TestABreakerMayStayOpenForEver(t *testing.T) {
+	b := breaker{failuresMax: 1, openFor: math.MaxInt64}
+	b.failed(b.enter(time.Hour), time.Hour, time.Hour, false)
+	if b.enter(time.Hour) != permitNone {
+		t.Fatal("it is closed")
 	}
 }

@@ -176,10 +176,14 @@ func (d Decision) after(elapsed time.Duration) Decision {
 // resetParameter is the time until a reset in a RateLimit header.
 var resetParameter = regexp.MustCompile(`;t=[0-9]+`)
 
+// unixTimeMin is the least number of seconds that is a time since 1970, as --response-headers x-unix sends it, and does not age. As a time
+// until a reset it would be more than 31 years.
+const unixTimeMin = 1_000_000_000
+
 // after returns the header as of a later time, if it is a time until a reset.
 func (h Header) after(elapsed time.Duration) Header {
 	later := func(text string) string {
-		if wait, err := strconv.ParseInt(text, 10, 64); err == nil {
+		if wait, err := strconv.ParseInt(text, 10, 64); err == nil && wait < unixTimeMin {
 			return strconv.FormatInt(max(wait-int64(elapsed/time.Second), 0), 10)
 		}
 		return text

@@ -87,7 +87,7 @@ func (l *localDenials) keep(r *request, decision Decision, sent time.Duration) {
 		}
 	}
 	identity := r.identity()
-	kept := &keptDenial{identity, costs, decision, sent, sent + min(decision.RetryAfter, l.keptFor)}
+	kept := &keptDenial{identity, costs, decision, sent, after(sent, min(decision.RetryAfter, l.keptFor))}
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	if len(l.givenBack) > 0 {

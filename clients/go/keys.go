@@ -3,6 +3,7 @@ package tidegate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -96,8 +97,12 @@ func ClientAddress(peer string, forwardedFor []string, trustedProxies int) (stri
 	return normalized(written[len(written)-trustedProxies])
 }
 
-// ForwardedAddressKey returns a key with the client's address behind proxies that append to Forwarded; see [ForwardedAddress].
+// ForwardedAddressKey returns a key with the client's address behind proxies that append to Forwarded; see [ForwardedAddress]. It panics if
+// there are none: no request would have an address.
 func ForwardedAddressKey(entry string, trustedProxies int, missing Missing) KeySource {
+	if trustedProxies < 1 {
+		panic(fmt.Sprintf("tidegate: ForwardedAddressKey with %d trusted proxies; use 1 or more", trustedProxies))
+	}
 	return KeyFunc(entry, func(r Request) string {
 		address, _ := ForwardedAddress(r.Header("Forwarded"), trustedProxies)
 		return address
@@ -223,12 +228,20 @@ func descriptorOf(keys []KeySource, r Request) (Descriptor, error) {
 	return descriptor, nil
 }
 
+// headerValues returns all values of a header. net/http has Host beside the other headers.
+func headerValues(r *http.Request, name string) []string {
+	if strings.EqualFold(name, "Host") && r.Host != "" {
+		return []string{r.Host}
+	}
+	return r.Header.Values(name)
+}
+
 func ofHTTP(r *http.Request) Request {
 	return Request{
 		Peer:    r.RemoteAddr,
 		Method:  r.Method,
 		Path:    r.URL.Path,
-		Header:  r.Header.Values,
+		Header:  func(name string) []string { return headerValues(r, name) },
 		HTTP:    r,
 		Context: r.Context(),
 	}
@@ -242,10 +255,16 @@ func ofGRPC(ctx context.Context, method string) Request {
 		}
 	}
 	return Request{
-		Peer:    address,
-		Method:  method,
-		Path:    method,
-		Header:  func(name string) []string { return metadata.ValueFromIncomingContext(ctx, name) },
+		Peer:   address,
+		Method: method,
+		Path:   method,
+		Header: func(name string) []string {
+			// gRPC has the host of a call in a pseudo-header of HTTP/2.
+			if strings.EqualFold(name, "Host") {
+				name = ":authority"
+			}
+			return metadata.ValueFromIncomingContext(ctx, name)
+		},
 		Context: ctx,
 	}
 }

@@ -131,17 +131,18 @@ func (l *localLimits) counter(descriptor *Descriptor, now time.Duration) *localC
 	return counter
 }
 
-// advance applies the time since the last use: a bucket refills, a window ends.
+// advance applies the time since the last use: a bucket refills, a window ends. An earlier time changes nothing.
 func (c *localCounter) advance(now time.Duration) {
+	now = max(c.at, now)
 	if c.limit.FixedWindow {
 		if now/c.limit.Per != c.at/c.limit.Per {
 			c.used.SetInt64(0)
 		}
-	} else if now > c.at {
+	} else {
 		refilled := new(big.Int).Mul(big.NewInt(int64(now-c.at)), big.NewInt(int64(c.limit.Requests)))
 		c.take(refilled.Neg(refilled))
 	}
-	c.at = max(c.at, now)
+	c.at = now
 }
 
 // take adds used units; negative units return them, down to zero.

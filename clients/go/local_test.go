@@ -93,3 +93,31 @@ func TestAFallbackLimitsRequestsWithoutAnAnswer(t *testing.T) {
 		t.Fatal("a limit without requests is no error")
 	}
 }
+
+func TestAFallbackCountsByTheClientsMonotonicClock(t *testing.T) {
+	now := time.Hour
+	client := newClient(t, misbehaving(t, "refused"), func(s *settings) { s.now = func() time.Duration { return now } },
+		WithFallback(LocalLimit{Keys: []string{"user"}, Requests: 1, Per: time.Hour, FixedWindow: true}))
+	for i, step := range []time.Duration{0, 0, time.Hour} {
+		now += step
+		decision, err := client.Allow(context.Background(), Key("user", "a"))
+		if err != nil || decision.Allowed != (i != 1) {
+			t.Fatalf("call %d: %+v %v", i, decision, err)
+		}
+	}
+}
+
+func TestAClockThatStepsBackLiftsNoLocalLimit(t *testing.T) {
+	for _, isWindow := range []bool{true, false} {
+		now := time.Unix(7200, 0)
+		client := NewFake(Counting(func() time.Time { return now },
+			LocalLimit{Keys: []string{"user"}, Requests: 1, Per: time.Hour, FixedWindow: isWindow}))
+		for i, step := range []time.Duration{0, -time.Second, -time.Hour, time.Hour} {
+			now = now.Add(step)
+			decision, err := client.Allow(context.Background(), Key("user", "a"))
+			if err != nil || decision.Allowed != (i == 0) {
+				t.Fatalf("window %t, call %d: %+v %v", isWindow, i, decision, err)
+			}
+		}
+	}
+}

@@ -55,6 +55,8 @@ func (c *Client) Middleware(limits Limits) func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			request := ofHTTP(r)
 			slot, descriptors, err := c.limit(r.Context(), limits, request)
+			// Also if the client leaves at the moment of the decision.
+			defer slot.releaseLater()
 			var bad *badRequestError
 			switch {
 			case errors.Is(err, errSkipped):
@@ -71,7 +73,6 @@ func (c *Client) Middleware(limits Limits) func(http.Handler) http.Handler {
 				http.Error(w, "rate limit error", http.StatusInternalServerError)
 				return
 			}
-			defer slot.releaseLater()
 			decision := slot.Decision
 			if decision.Reason == FailedClosed && len(decision.Statuses) == 0 {
 				http.Error(w, "Service Unavailable", http.StatusServiceUnavailable)
@@ -242,6 +243,8 @@ func (c *Client) limitCall(ctx context.Context, limits Limits, method string, se
 	case errors.As(err, &bad):
 		return nil, nil, status.Error(codes.InvalidArgument, bad.Error())
 	case ctx.Err() != nil:
+		// The caller may leave at the moment of the decision.
+		slot.releaseLater()
 		return nil, nil, status.FromContextError(ctx.Err()).Err()
 	case err != nil:
 		c.failures.log().ErrorContext(ctx, "a call cannot be decided", "error", err)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -192,6 +193,27 @@ func TestKeysDecideAboutRequestsWithoutTheValue(t *testing.T) {
 	}
 }
 
+func TestAKeyOfTheHostReadsItOverHTTPAndGRPC(t *testing.T) {
+	keys := []KeySource{HeaderKey("host", "host", Reject)}
+	r := httptest.NewRequest(http.MethodGet, "http://app.example:8080/", nil)
+	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(":authority", "app.example:8080"))
+	for _, request := range []Request{ofHTTP(r), ofGRPC(ctx, "/a/b")} {
+		found, err := descriptorOf(keys, request)
+		if err != nil || found.entries[0] != (Entry{"host", "app.example:8080"}) {
+			t.Fatal(found, err)
+		}
+	}
+}
+
+func TestAForwardedAddressWithoutProxiesIsRefused(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Fatal("it is accepted")
+		}
+	}()
+	ForwardedAddressKey("address", 0, Allow)
+}
+
 // fakeFlight returns a client whose decisions have a ticket, and a channel of the releases that it gets.
 func fakeFlight() (*Client, <-chan struct{}) {
 	releases := make(chan struct{}, 10)
@@ -243,4 +265,56 @@ func TestInterceptorsReleaseTheSlotsOfACallThatIsCancelled(t *testing.T) {
 		t.Fatal("the error of the handler is lost")
 	}
 	expectRelease(t, releases)
+}
+
+// leaving is the context of a client that leaves at the moment of the decision: by then nothing waits for its end any more.
+type leaving struct {
+	context.Context
+	hasLeft atomic.Bool
+}
+
+func (l *leaving) Done() <-chan struct{} { return nil }
+
+func (l *leaving) Err() error {
+	if l.hasLeft.Load() {
+		return context.Canceled
+	}
+	return nil
+}
+
+func TestTheSlotsOfAClientThatLeavesAtTheMomentOfTheDecisionAreReleased(t *testing.T) {
+	limits := Limits{Keys: []KeySource{Constant("route", "all")}}
+	for name, serve := range map[string]func(*Client, context.Context){
+		"http": func(client *Client, ctx context.Context) {
+			handler := client.Middleware(limits)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("handled") }))
+			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+		},
+		"grpc": func(client *Client, ctx context.Context) {
+			intercept := client.UnaryServerInterceptor(limits)
+			_, err := intercept(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/a/b"}, func(context.Context, any) (any, error) {
+				t.Error("handled")
+				return nil, nil
+			})
+			if status.Code(err) != codes.Canceled {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := &leaving{Context: t.Context()}
+			releases := make(chan struct{}, 1)
+			client := NewFake(func(call Call) Decision {
+				decision := Admitted()
+				if call.Descriptors[0].entries[0].Key == "slot" {
+					releases <- struct{}{}
+				} else {
+					ctx.hasLeft.Store(true)
+					decision.Ticket = "slot-1"
+				}
+				return decision
+			})
+			serve(client, ctx)
+			expectRelease(t, releases)
+		})
+	}
 }

@@ -149,6 +149,14 @@ func TestTheServersOwnHeadersOfAKeptDenialAge(t *testing.T) {
 	}
 }
 
+func TestTheTimeOfAResetDoesNotAge(t *testing.T) {
+	for value, expected := range map[string]string{"1767225600": "1767225600", "60": "58"} {
+		if found := (Header{"X-RateLimit-Reset", value}).after(2500 * time.Millisecond); found.Value != expected {
+			t.Errorf("%q is not %q", found.Value, expected)
+		}
+	}
+}
+
 func TestASlotIsReleasedOnceAlsoAfterItsContextAndNoneWithoutATicket(t *testing.T) {
 	var calls []Call
 	decision := Admitted()

@@ -118,12 +118,12 @@ impl Permit {
         let mut state = breaker.state();
         if self.is_probe {
             state.is_probing = false;
-            state.probe_at = Some(now + breaker.open_for);
+            state.probe_at = Some(now.saturating_add(breaker.open_for));
         } else if state.probe_at.is_none() && (state.failures == 0 || sent >= state.failed_at) {
             state.failed_at = now;
             state.failures += 1;
             if state.failures >= breaker.failures_max || has_other && breaker.is_silent(now) {
-                state.probe_at = Some(now + breaker.open_for);
+                state.probe_at = Some(now.saturating_add(breaker.open_for));
             }
         }
         breaker.is_troubled.store(true, Ordering::Release);
@@ -159,6 +159,13 @@ mod tests {
         assert!(breaker.enter(SECOND).is_none(), "one at a time");
         probe.succeeded(Duration::ZERO);
         assert!(breaker.enter(SECOND).is_some());
+    }
+
+    #[test]
+    fn it_may_stay_open_for_ever() {
+        let breaker = Arc::new(Breaker::new(1, Duration::MAX));
+        breaker.enter(SECOND).expect("closed").failed(SECOND, SECOND, false);
+        assert!(breaker.enter(2 * SECOND).is_none());
     }
 
     #[test]

@@ -10,6 +10,8 @@ use crate::{
     local::{LocalLimit, LocalLimits},
     transport::{self, Channels, Connections},
 };
+#[cfg(feature = "tls")]
+use http::uri::Scheme;
 use std::{
     sync::{Arc, Mutex, atomic::AtomicBool},
     time::{Duration, Instant},
@@ -30,6 +32,14 @@ pub enum BuildError {
     /// An address has no port.
     #[error("{address}: the address has no port; write host:port, such as 127.0.0.1:8081")]
     Port {
+        /// The address.
+        address: String,
+    },
+    /// The client has TLS, and the URI of an address is of plain HTTP.
+    #[error(
+        "{address}: connections to this address would not be encrypted; write https://, or do not set TLS"
+    )]
+    Plaintext {
         /// The address.
         address: String,
     },
@@ -167,7 +177,7 @@ impl Builder {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    /// Encrypts connections, with a client certificate if the configuration has one.
+    /// Encrypts connections, with a client certificate if the configuration has one. An address with the scheme `http` is an error then.
     #[cfg(feature = "tls")]
     pub fn tls(self, tls: tonic::transport::ClientTlsConfig) -> Self {
         Self { tls: Some(tls), ..self }
@@ -209,6 +219,9 @@ impl Builder {
         let (endpoint, connector) = transport::endpoint(address, self.scheme())?;
         #[cfg(feature = "tls")]
         let endpoint = match &self.tls {
+            Some(_) if endpoint.uri().scheme() != Some(&Scheme::HTTPS) => {
+                return Err(BuildError::Plaintext { address: address.to_owned() });
+            }
             Some(tls) => endpoint
                 .tls_config(tls.clone())
                 .map_err(|source| BuildError::Address { address: address.to_owned(), source })?,

@@ -29,6 +29,9 @@ use tonic_prost::ProstCodec;
 
 const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
+/// The longest timeout that gRPC can send: eight digits of hours. It is longer than 11,000 years.
+const GRPC_TIMEOUT_MAX: Duration = Duration::from_secs(99_999_999 * 3_600);
+
 /// The decision for a request without a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnFailure {
@@ -114,11 +117,11 @@ impl Tidegate {
         wait_max: Duration,
     ) -> Result<Decision, Error> {
         let request = request.into();
-        let until = self.now() + wait_max;
+        let until = self.now().saturating_add(wait_max);
         loop {
             let decision = self.decide(&request).await?;
             match decision.retry_after {
-                Some(wait) if !decision.allowed && self.now() + wait <= until => {
+                Some(wait) if !decision.allowed && self.now().saturating_add(wait) <= until => {
                     tokio::time::sleep(wait).await
                 }
                 _ => return Ok(decision),
@@ -285,7 +288,7 @@ impl Tidegate {
                 *message.metadata_mut() = before;
             }
         }
-        message.set_timeout(timeout);
+        message.set_timeout(timeout.min(GRPC_TIMEOUT_MAX));
         let mut grpc = Grpc::new(self.0.channels.channel(address));
         grpc.ready().await.map_err(|error| GrpcStatus::unavailable(error.to_string()))?;
         let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
@@ -361,4 +364,29 @@ impl Tidegate {
 fn guarded(what: &str, function: impl FnOnce()) -> Option<()> {
     let called = panic::catch_unwind(AssertUnwindSafe(function));
     called.inspect_err(|_| tracing::error!("{what} of rate limit decisions panicked")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[tokio::test]
+    async fn waiting_as_long_as_it_takes_ends_with_an_admission() {
+        let was_denied = AtomicBool::new(false);
+        let client = Tidegate::fake(move |_| match was_denied.swap(true, Ordering::Relaxed) {
+            false => Decision::denied(Some(Duration::ZERO)),
+            true => Decision::admitted(),
+        });
+        let decision = client.wait_until_ready([("user", "a")], Duration::MAX).await;
+        assert!(decision.expect("a decision").allowed);
+    }
+
+    #[tokio::test]
+    async fn a_timeout_may_be_longer_than_grpc_can_send() {
+        // Nothing listens on port 0, and nothing connects to it.
+        let client = Tidegate::builder("127.0.0.1:0").domain("d").timeout(Duration::MAX);
+        let decision = client.build().expect("a client").limit([("user", "a")]).await;
+        assert_eq!(decision.expect("a decision").error, Some("UNAVAILABLE"));
+    }
 }

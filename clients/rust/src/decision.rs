@@ -246,10 +246,15 @@ fn governing_denial(statuses: &[Status]) -> Option<&Status> {
     )
 }
 
+/// The least number of seconds that is a time since 1970, as `--response-headers x-unix` sends it, and does not age. As a time until a
+/// reset it would be more than 31 years.
+const UNIX_TIME_MIN: u64 = 1_000_000_000;
+
 /// Ages a header of the server that is, or contains, a time until a reset.
 fn age(name: &str, value: &mut String, elapsed: Duration) {
-    let later = |text: &str| {
-        text.parse().map_or(text.to_owned(), |wait: u64| wait.saturating_sub(elapsed.as_secs()).to_string())
+    let later = |text: &str| match text.parse::<u64>() {
+        Ok(wait) if wait < UNIX_TIME_MIN => wait.saturating_sub(elapsed.as_secs()).to_string(),
+        _ => text.to_owned(),
     };
     if ["retry-after", "ratelimit-reset", "x-ratelimit-reset"]
         .iter()
@@ -365,4 +370,18 @@ fn quoted(limit: &Limit) -> String {
     }
     text.push('"');
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_reset_does_not_age() {
+        for (sent, aged) in [("1767225600", "1767225600"), ("60", "58")] {
+            let mut value = sent.to_owned();
+            age("X-RateLimit-Reset", &mut value, Duration::from_millis(2_500));
+            assert_eq!(value, aged);
+        }
+    }
 }

@@ -3,9 +3,9 @@
 //! Invariant: a kept denial answers only requests that the server would deny too, unless something ends the denial early: a reset, an
 //! override, other rules, hits that another process gives back. The bound limits how long that goes unnoticed.
 
-use crate::{decision::Decision, request::Request};
+use crate::{decision::Decision, lru::Lru, request::Request};
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::HashSet,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -24,12 +24,10 @@ pub(crate) struct LocalDenials {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    kept: HashMap<Arc<[u8]>, Kept>,
-    /// The identities by the number of their last use.
-    used: BTreeMap<u64, Arc<[u8]>>,
-    uses: u64,
+    /// By the identities of requests.
+    kept: Lru<Arc<[u8]>, Kept>,
     /// Domains and keys for which hits were given back.
     given_back: HashSet<Vec<u8>>,
 }
@@ -40,13 +38,13 @@ struct Kept {
     decision: Arc<Decision>,
     sent: Duration,
     until: Duration,
-    last_use: u64,
 }
 
 impl LocalDenials {
     pub(crate) fn new(max: usize, kept_for: Duration) -> Self {
         let max = if kept_for.is_zero() { 0 } else { max };
-        Self { max, kept_for, count: AtomicUsize::new(0), state: Mutex::default() }
+        let state = State { kept: Lru::new(max), given_back: HashSet::new() };
+        Self { max, kept_for, count: AtomicUsize::new(0), state: Mutex::new(state) }
     }
 
     /// Whether any denial is ever kept.
@@ -62,10 +60,8 @@ impl LocalDenials {
     /// Returns the denial of the request as of now, if it is kept.
     pub(crate) fn find(&self, request: &Request, identity: &[u8], now: Duration) -> Option<Decision> {
         let mut state = self.state();
-        let state = &mut *state;
-        let kept = state.kept.get_mut(identity)?;
+        let kept = state.kept.get(identity)?;
         if now >= kept.until {
-            state.used.remove(&kept.last_use);
             state.kept.remove(identity);
             self.count.store(state.kept.len(), Ordering::Relaxed);
             return None;
@@ -74,11 +70,6 @@ impl LocalDenials {
         if request.gives_back() || request.costs().zip(&kept.costs).any(|(cost, of_kept)| cost < *of_kept) {
             return None;
         }
-        state.uses += 1;
-        if let Some(identity) = state.used.remove(&kept.last_use) {
-            state.used.insert(state.uses, identity);
-        }
-        kept.last_use = state.uses;
         let (decision, elapsed) = (Arc::clone(&kept.decision), now.saturating_sub(kept.sent));
         Some(decision.after(elapsed))
     }
@@ -100,20 +91,9 @@ impl LocalDenials {
         if !state.given_back.is_empty() && request.shapes(false, domain).any(is_given_back) {
             return;
         }
-        let identity: Arc<[u8]> = request.identity(domain).into();
-        state.uses += 1;
-        let last_use = state.uses;
-        let until = sent + wait.min(self.kept_for);
-        let kept = Kept { costs, decision: Arc::new(decision.clone()), sent, until, last_use };
-        if let Some(replaced) = state.kept.insert(Arc::clone(&identity), kept) {
-            state.used.remove(&replaced.last_use);
-        }
-        state.used.insert(last_use, identity);
-        if state.kept.len() > self.max
-            && let Some((_, oldest)) = state.used.pop_first()
-        {
-            state.kept.remove(&oldest);
-        }
+        let until = sent.saturating_add(wait.min(self.kept_for));
+        let kept = Kept { costs, decision: Arc::new(decision.clone()), sent, until };
+        state.kept.insert(request.identity(domain).into(), kept);
         self.count.store(state.kept.len(), Ordering::Relaxed);
     }
 
@@ -127,7 +107,6 @@ impl LocalDenials {
         if is_new {
             // Rare: once for each combination of keys.
             state.kept.clear();
-            state.used.clear();
             self.count.store(0, Ordering::Relaxed);
         }
     }

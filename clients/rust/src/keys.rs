@@ -1,7 +1,7 @@
 //! Keys: the entries of a descriptor, read from requests.
 
 use crate::request::Descriptor;
-use http::{Extensions, HeaderMap, Method, Uri};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Uri};
 use std::{
     fmt,
     net::{IpAddr, Ipv6Addr, SocketAddr},
@@ -71,15 +71,20 @@ impl Key {
     }
 
     /// Returns a key with the value of a header. A request that repeats the header is refused, whatever the values: the application may
-    /// read another of them than the key. The value may be any bytes.
+    /// read another of them than the key. The value may be any bytes. The header `host` includes the authority of the URI, which requests
+    /// over HTTP/2 have instead.
     pub fn header(entry: impl Into<String>, header: &'static str, missing: Missing) -> Self {
+        let is_host = header.eq_ignore_ascii_case("host");
         let read = move |request: RequestInfo<'_>| {
-            let mut values = request.headers.get_all(header).iter();
-            let Some(value) = values.next() else { return Ok(None) };
-            if values.next().is_some() {
+            let mut values = request.headers.get_all(header).iter().map(HeaderValue::as_bytes);
+            let authority =
+                request.uri.authority().filter(|_| is_host).map(|authority| authority.as_str().as_bytes());
+            let Some(value) = authority.or_else(|| values.next()) else { return Ok(None) };
+            // A request over HTTP/2 may have both, with the same value.
+            if values.any(|other| authority != Some(other)) {
                 return Err(format!("the request repeats the header {header}"));
             }
-            Ok(Some(trimmed(value.as_bytes()).to_vec()))
+            Ok(Some(trimmed(value).to_vec()))
         };
         Self { entry: entry.into(), missing, read: Arc::new(read) }
     }
@@ -251,4 +256,38 @@ fn normalized(address: &str) -> Option<String> {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => format!("{}/64", Ipv6Addr::from_bits(address.to_bits() & (!0 << 64))),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    /// Reads a key of the host from a request with this URI and these headers; None if the request is refused.
+    fn host(uri: &str, hosts: &[&str]) -> Option<Option<String>> {
+        let mut request = Request::builder().uri(uri);
+        for host in hosts {
+            request = request.header("host", *host);
+        }
+        let request = request.body(()).expect("a request");
+        let info = RequestInfo {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+            extensions: request.extensions(),
+        };
+        let value = (Key::header("host", "host", Missing::Reject).read)(info).ok()?;
+        Some(value.map(|value| String::from_utf8(value).expect("UTF-8")))
+    }
+
+    #[test]
+    fn a_key_of_the_host_reads_it_over_each_version_of_http() {
+        let example = Some(Some("app.example:8080".to_owned()));
+        assert_eq!(host("/", &["app.example:8080"]), example);
+        assert_eq!(host("http://app.example:8080/", &[]), example);
+        assert_eq!(host("http://app.example:8080/", &["app.example:8080"]), example);
+        assert_eq!(host("http://app.example:8080/", &["other.example"]), None);
+        assert_eq!(host("/", &["app.example:8080", "app.example:8080"]), None);
+        assert_eq!(host("/", &[]), Some(None));
+    }
 }

@@ -25,6 +25,7 @@ mod fake;
 mod keys;
 mod layer;
 mod local;
+mod lru;
 mod proto {
     include!("generated/tidegate.client.v1.rs");
 }

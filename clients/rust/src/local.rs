@@ -6,14 +6,14 @@ use crate::{
     client::Tidegate,
     decision::{Decision, Limit, Reason, Status},
     fake::Call,
+    lru::Lru,
 };
 use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-/// Number of counters. Beyond it, counters that are free again are dropped, or else all.
+/// Number of counters; beyond it the least recently used counter is dropped.
 const COUNTERS_MAX: usize = 100_000;
 
 /// A limit that is counted in this process: [`Builder::fallback`](crate::Builder::fallback), [`Tidegate::counting`]. It counts exactly, by
@@ -76,8 +76,11 @@ pub(crate) struct Part<'r> {
 /// The counters of limits.
 pub(crate) struct LocalLimits {
     limits: Vec<LocalLimit>,
-    counters: Mutex<HashMap<(usize, Vec<String>), Counter>>,
+    counters: Mutex<Lru<Identity, Counter>>,
 }
+
+/// The index of a limit, and the values of the entries.
+type Identity = Arc<(usize, Vec<String>)>;
 
 #[derive(Clone, Copy, Default)]
 struct Counter {
@@ -87,16 +90,17 @@ struct Counter {
 }
 
 impl Counter {
-    /// Applies the time since the last use: a bucket refills, a window ends.
+    /// Applies the time since the last use: a bucket refills, a window ends. An earlier time, such as that of a call that another call
+    /// overtook, changes nothing.
     fn advanced(self, limit: &LocalLimit, now: Duration) -> Self {
-        let per = limit.per.as_nanos();
+        let (per, now) = (limit.per.as_nanos(), now.max(self.at));
         let used = if limit.is_window {
             if now.as_nanos() / per == self.at.as_nanos() / per { self.used } else { 0 }
         } else {
             let refilled = now.saturating_sub(self.at).as_nanos().saturating_mul(limit.requests.into());
             self.used.saturating_sub(refilled)
         };
-        Self { at: self.at.max(now), used }
+        Self { at: now, used }
     }
 
     fn fits(self, limit: &LocalLimit, cost: u64) -> bool {
@@ -130,27 +134,22 @@ impl Counter {
 
 impl LocalLimits {
     pub(crate) fn new(limits: Vec<LocalLimit>) -> Self {
-        Self { limits, counters: Mutex::default() }
+        Self { limits, counters: Mutex::new(Lru::new(COUNTERS_MAX)) }
     }
 
     /// Decides a request, all or nothing, and takes or gives back its hits.
     pub(crate) fn decide<'r>(&self, parts: impl IntoIterator<Item = Part<'r>>, now: Duration) -> Decision {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        if counters.len() > COUNTERS_MAX {
-            counters.retain(|(index, _), counter| counter.advanced(&self.limits[*index], now).used > 0);
-            if counters.len() > COUNTERS_MAX {
-                counters.clear();
-            }
-        }
         let charged: Vec<_> = parts
             .into_iter()
             .map(|part| {
                 let keys = part.entries.iter().map(|(key, _)| key);
                 let index = self.limits.iter().position(|limit| limit.keys.iter().eq(keys.clone()))?;
-                let identity = (index, part.entries.iter().map(|(_, value)| value.clone()).collect());
+                let identity =
+                    Arc::new((index, part.entries.iter().map(|(_, value)| value.clone()).collect()));
                 let limit = &self.limits[index];
-                let counter = counters.entry(identity.clone()).or_default();
-                *counter = counter.advanced(limit, now);
+                let counter = counters.get(&identity).copied().unwrap_or_default().advanced(limit, now);
+                counters.insert(Arc::clone(&identity), counter);
                 let is_over = !part.gives_back && !counter.fits(limit, part.cost.max(1));
                 Some((identity, part, is_over))
             })
@@ -158,14 +157,15 @@ impl LocalLimits {
         let allowed = !charged.iter().flatten().any(|(.., is_over)| *is_over);
         let unlimited =
             Status { over_limit: false, limit: None, remaining: 0, reset_after: None, mode: None };
-        let mut status = |(identity, part, is_over): ((usize, Vec<String>), Part<'_>, bool)| {
+        let mut status = |(identity, part, is_over): (Identity, Part<'_>, bool)| {
             let limit = &self.limits[identity.0];
-            let counter = counters.entry(identity).or_default();
+            let mut counter = counters.get(&identity).copied().unwrap_or_default();
             if part.gives_back {
                 counter.used = counter.used.saturating_sub(limit.units(part.cost));
             } else if allowed {
                 counter.used = counter.used.saturating_add(limit.units(part.cost));
             }
+            counters.insert(identity, counter);
             let free = limit.capacity().saturating_sub(counter.used) / limit.per.as_nanos();
             Status {
                 over_limit: is_over,
@@ -207,5 +207,39 @@ impl Tidegate {
                 parts.map(|(descriptor, &cost)| Part { entries: descriptor.entries(), cost, gives_back });
             local.decide(parts, clock())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn admits(limits: &LocalLimits, user: &str, now: Duration) -> bool {
+        let entries = [("user".to_owned(), user.to_owned())];
+        limits.decide([Part { entries: &entries, cost: 1, gives_back: false }], now).allowed
+    }
+
+    #[test]
+    fn a_flood_of_values_drops_the_least_recently_used_counter_alone() {
+        let (limits, counters) = (vec![LocalLimit::bucket(["user"], 1, HOUR)], Mutex::new(Lru::new(3)));
+        let limits = LocalLimits { limits, counters };
+        assert!(admits(&limits, "unused", HOUR) && admits(&limits, "used", HOUR));
+        for value in 0..10 {
+            assert!(admits(&limits, &value.to_string(), HOUR));
+            assert!(!admits(&limits, "used", HOUR), "{value}");
+        }
+        assert!(admits(&limits, "unused", HOUR));
+    }
+
+    #[test]
+    fn an_earlier_time_lifts_no_limit() {
+        for limit in [LocalLimit::window(["user"], 1, HOUR), LocalLimit::bucket(["user"], 1, HOUR)] {
+            let limits = LocalLimits::new(vec![limit.clone()]);
+            let admitted = [2 * HOUR, 2 * HOUR - Duration::from_secs(1), HOUR, 2 * HOUR]
+                .map(|now| admits(&limits, "a", now));
+            assert_eq!(admitted, [true, false, false, false], "{limit:?}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use crate::servers::{serve, serve_on};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use std::fs;
-use tidegate_client::{Decision, Reason, Tidegate};
+use tidegate_client::{BuildError, Decision, Reason, Tidegate};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 const RULES: &str =
@@ -104,4 +104,15 @@ async fn each_of_several_servers_is_verified_by_its_own_name() {
     let stranger = server("127.0.0.3", "127.0.0.1");
     let decision = decide(&stranger.address, Some(config(&trusted, None))).await;
     assert_eq!(decision.reason, Reason::FailedOpen, "{decision:?}");
+}
+
+#[tokio::test]
+async fn tls_for_an_address_of_plain_http_is_an_error() {
+    for address in ["http://127.0.0.1:1", "HTTP://127.0.0.1:1"] {
+        let built = Tidegate::builder(address).domain("d").tls(ClientTlsConfig::new()).build();
+        assert!(matches!(built, Err(BuildError::Plaintext { .. })), "{built:?}");
+    }
+    for address in ["https://127.0.0.1:1", "127.0.0.1:1", "unix:/nowhere"] {
+        Tidegate::builder(address).domain("d").tls(ClientTlsConfig::new()).build().expect("a client");
+    }
 }

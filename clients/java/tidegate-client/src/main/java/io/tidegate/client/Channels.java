@@ -95,19 +95,26 @@ final class Channels {
   private static ManagedChannel open(
       String address, TidegateBuilder settings, List<ClientInterceptor> interceptors) {
     ManagedChannelBuilder<?> builder =
-        Grpc.newChannelBuilder(address, settings.credentials)
-            .defaultServiceConfig(SERVICE_CONFIG)
-            .keepAliveTime(30, TimeUnit.SECONDS)
-            .keepAliveTimeout(5, TimeUnit.SECONDS)
-            .keepAliveWithoutCalls(true)
-            // A call is not idempotent. Without a retry policy gRPC repeats only calls that the
-            // server provably did not process, such as those behind a GOAWAY.
-            .disableServiceConfigLookUp()
-            .intercept(interceptors);
+        configured(Grpc.newChannelBuilder(address, settings.credentials)).intercept(interceptors);
     if (settings.authority != null) {
       builder.overrideAuthority(settings.authority);
     }
     return builder.build();
+  }
+
+  /** Sets how a channel connects, and keeps its connections. */
+  static ManagedChannelBuilder<?> configured(ManagedChannelBuilder<?> builder) {
+    return builder
+        .defaultServiceConfig(SERVICE_CONFIG)
+        .keepAliveTime(30, TimeUnit.SECONDS)
+        .keepAliveTimeout(5, TimeUnit.SECONDS)
+        .keepAliveWithoutCalls(true)
+        // By default a channel without calls closes its connections after 30 minutes, and the next
+        // call has to connect within its timeout. More than 30 days switch that off.
+        .idleTimeout(365, TimeUnit.DAYS)
+        // A call is not idempotent. Without a retry policy gRPC repeats only calls that the
+        // server provably did not process, such as those behind a GOAWAY.
+        .disableServiceConfigLookUp();
   }
 
   /** Refuses an address without a port. Targets of gRPC with a scheme have their own syntax. */

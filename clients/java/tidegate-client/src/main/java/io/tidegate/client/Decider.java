@@ -62,10 +62,20 @@ final class Decider {
     this.fallback =
         builder.fallback.isEmpty()
             ? null
-            : new LocalLimits(builder.fallback, () -> System.currentTimeMillis() * 1_000_000);
+            : new LocalLimits(builder.fallback, sinceEpoch(builder.clock));
     this.observers = List.copyOf(builder.observers);
     this.clock = builder.clock;
     this.reconnectedNanos = new AtomicLong(clock.getAsLong());
+  }
+
+  /**
+   * The time of the wall clock at the start, and the time of the client's clock since then. A step
+   * of the wall clock does not move the windows: a step back would end limits early.
+   */
+  private static LongSupplier sinceEpoch(LongSupplier clock) {
+    long startNanos = clock.getAsLong();
+    long unixNanos = System.currentTimeMillis() * 1_000_000;
+    return () -> unixNanos + (clock.getAsLong() - startNanos);
   }
 
   void close() {

@@ -16,6 +16,12 @@ public record Header(String name, String value) {
   /** The time until a reset in a RateLimit header. */
   private static final Pattern RESET = Pattern.compile(";t=([0-9]{1,18})");
 
+  /**
+   * The least number of seconds that is a time since 1970, as {@code --response-headers x-unix}
+   * sends it, and does not age. As a time until a reset it would be more than 31 years.
+   */
+  private static final long UNIX_TIME_MIN = 1_000_000_000L;
+
   /** The header as of a later time, if it is a time until a reset. */
   Header after(Duration elapsed) {
     return switch (name.toLowerCase(Locale.ROOT)) {
@@ -31,7 +37,10 @@ public record Header(String name, String value) {
     };
   }
 
-  private static String later(String seconds, Duration elapsed) {
-    return Long.toString(Math.max(Long.parseLong(seconds) - elapsed.getSeconds(), 0));
+  private static String later(String text, Duration elapsed) {
+    long seconds = Long.parseLong(text);
+    return seconds >= UNIX_TIME_MIN
+        ? text
+        : Long.toString(Math.max(seconds - elapsed.getSeconds(), 0));
   }
 }

@@ -45,15 +45,19 @@ final class LocalLimits {
       this.atNanos = atNanos;
     }
 
-    /** Applies the time since the last use: a bucket refills, a window ends. */
-    void advance(long nowNanos) {
+    /**
+     * Applies the time since the last use: a bucket refills, a window ends. An earlier time changes
+     * nothing.
+     */
+    void advance(long nanos) {
+      long nowNanos = Math.max(atNanos, nanos);
       if (limit.fixedWindow()) {
         long per = perNanos.longValue();
         used = nowNanos / per == atNanos / per ? used : BigInteger.ZERO;
       } else {
-        take(BigInteger.valueOf(Math.max(nowNanos - atNanos, 0)).multiply(requests).negate());
+        take(BigInteger.valueOf(nowNanos - atNanos).multiply(requests).negate());
       }
-      atNanos = Math.max(atNanos, nowNanos);
+      atNanos = nowNanos;
     }
 
     void take(BigInteger units) {

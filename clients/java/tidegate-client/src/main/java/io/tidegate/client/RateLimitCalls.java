@@ -115,7 +115,8 @@ final class RateLimitCalls {
   }
 
   private static CallOptions options(Duration timeout) {
-    return CallOptions.DEFAULT.withDeadlineAfter(timeout.toNanos(), TimeUnit.NANOSECONDS);
+    return CallOptions.DEFAULT.withDeadlineAfter(
+        LocalDenials.saturatedNanos(timeout), TimeUnit.NANOSECONDS);
   }
 
   /** Connects at once where gRPC would wait: up to two minutes after several attempts. */

@@ -4,9 +4,14 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.grpc.ForwardingChannelBuilder2;
+import io.grpc.Grpc;
+import io.grpc.InsecureChannelCredentials;
+import io.grpc.ManagedChannelBuilder;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
@@ -27,6 +32,29 @@ class AddressesTest {
 
   private static TidegateBuilder builder(String... addresses) {
     return Tidegate.builder(addresses).domain("d").localDenials(0);
+  }
+
+  /** Records the time after which a channel without calls closes its connections. */
+  private static final class IdleRecorder extends ForwardingChannelBuilder2<IdleRecorder> {
+    Duration idle = Duration.ofMinutes(30);
+
+    @Override
+    protected ManagedChannelBuilder<?> delegate() {
+      return Grpc.newChannelBuilder("127.0.0.1:1", InsecureChannelCredentials.create());
+    }
+
+    @Override
+    public IdleRecorder idleTimeout(long time, TimeUnit unit) {
+      idle = Duration.of(time, unit.toChronoUnit());
+      return this;
+    }
+  }
+
+  @Test
+  void connectionsWithoutCallsAreKept() {
+    IdleRecorder recorder = new IdleRecorder();
+    Channels.configured(recorder);
+    assertTrue(recorder.idle.compareTo(Duration.ofDays(30)) > 0, recorder.idle.toString());
   }
 
   @Test

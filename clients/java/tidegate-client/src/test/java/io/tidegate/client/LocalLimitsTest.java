@@ -1,6 +1,7 @@
 package io.tidegate.client;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -9,6 +10,7 @@ import io.tidegate.client.middleware.Key;
 import io.tidegate.client.middleware.Limits;
 import io.tidegate.client.middleware.Outcome;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.atomic.AtomicLong;
@@ -86,6 +88,56 @@ class LocalLimitsTest {
       }
       assertEquals(found[0], found[1], "step " + step + ", operation " + operation);
     }
+  }
+
+  @Test
+  void aFallbackCountsByTheClientsMonotonicClock() {
+    AtomicLong now = new AtomicLong();
+    Duration hour = Duration.ofHours(1);
+    Tidegate client =
+        servers.client(
+            Tidegate.builder("127.0.0.1:" + Servers.unusedPort())
+                .domain("d")
+                .timeout(Duration.ofSeconds(5))
+                .clock(now::get)
+                .fallback(new LocalLimit(List.of("user"), 1, hour, true, "")));
+    Descriptor user = Descriptor.of("user", "a");
+    assertTrue(client.limit(user).allowed());
+    assertFalse(client.limit(user).allowed());
+    now.addAndGet(hour.toNanos());
+    assertTrue(client.limit(user).allowed());
+  }
+
+  @Test
+  void aClockThatStepsBackLiftsNoLocalLimit() {
+    for (boolean isWindow : new boolean[] {true, false}) {
+      Duration hour = Duration.ofHours(1);
+      AtomicLong now = new AtomicLong(2 * hour.toNanos());
+      Tidegate client =
+          Tidegate.counting(now::get, new LocalLimit(List.of("user"), 1, hour, isWindow, ""));
+      Descriptor user = Descriptor.of("user", "a");
+      assertTrue(client.limit(user).allowed());
+      for (Duration step : List.of(Duration.ofSeconds(-1), hour.negated(), hour)) {
+        now.addAndGet(step.toNanos());
+        assertFalse(client.limit(user).allowed(), step + ", window: " + isWindow);
+      }
+    }
+  }
+
+  @Test
+  void theCostOfTheOptionsAppliesUnlessTheLimitsHaveACost() {
+    List<Long> hits = new ArrayList<>();
+    Tidegate client =
+        Tidegate.fake(
+            call -> {
+              hits.addAll(call.costs());
+              return Decision.admitted();
+            });
+    Limits limits = Limits.of(Key.constant("user", "a")).options(CallOptions.DEFAULT.cost(5));
+    for (Limits one : List.of(limits, limits.cost(request -> 1), limits.cost(request -> 2))) {
+      new Guard(client, one).decide(UnansweredTest.REQUEST);
+    }
+    assertEquals(List.of(5L, 1L, 2L), hits);
   }
 
   @Test

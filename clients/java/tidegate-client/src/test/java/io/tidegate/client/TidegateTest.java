@@ -100,6 +100,24 @@ class TidegateTest {
   }
 
   @Test
+  void theTimeOfAResetDoesNotAge() {
+    Duration elapsed = Duration.ofMillis(2_500);
+    Header reset = new Header("x-ratelimit-reset", "1767225600");
+    assertEquals(reset, reset.after(elapsed));
+    Header wait = new Header("X-RateLimit-Reset", "60");
+    assertEquals(new Header("X-RateLimit-Reset", "58"), wait.after(elapsed));
+  }
+
+  @Test
+  void aTimeoutMayBeLongerThanTheClockRuns() {
+    Tidegate client =
+        servers.client(
+            builder("127.0.0.1:" + Servers.unusedPort())
+                .timeout(Duration.ofSeconds(Long.MAX_VALUE)));
+    assertEquals("UNAVAILABLE", client.limit(USER).error().orElseThrow());
+  }
+
+  @Test
   void waitingEndsWhenTheHitsFitOrAtOnceIfTheyCannot() throws Exception {
     Tidegate client = servers.client(builder(servers.serve(FAST).address()));
     CallOptions two = CallOptions.DEFAULT.cost(2);

@@ -19,11 +19,16 @@ import org.springframework.beans.factory.config.BeanDefinition;
 import org.springframework.boot.autoconfigure.AutoConfiguration;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
 import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
-import org.springframework.boot.autoconfigure.condition.ConditionalOnProperty;
 import org.springframework.boot.context.properties.EnableConfigurationProperties;
+import org.springframework.boot.context.properties.bind.Bindable;
+import org.springframework.boot.context.properties.bind.Binder;
 import org.springframework.context.annotation.Bean;
+import org.springframework.context.annotation.Condition;
+import org.springframework.context.annotation.ConditionContext;
+import org.springframework.context.annotation.Conditional;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.context.annotation.Role;
+import org.springframework.core.type.AnnotatedTypeMetadata;
 
 /** Configures the client, and the advisor of {@link RateLimited} methods. */
 @AutoConfiguration
@@ -89,13 +94,26 @@ public class TidegateAutoConfiguration {
    */
   @Bean
   @ConditionalOnMissingBean
-  @ConditionalOnProperty("tidegate.web.keys[0].entry")
+  @Conditional(HasKeys.class)
   public Limits tidegateLimits(TidegateProperties properties) {
     boolean isPreflightLimited = properties.web().preflight();
     return Limits.of(
             properties.web().keys().stream().map(TidegateProperties.KeyProperties::toKey).toList())
         .skip(request -> !isPreflightLimited && isPreflight(request))
         .legacyHeaders(properties.web().legacyHeaders());
+  }
+
+  /**
+   * Whether {@code tidegate.web.keys} has any key. A malformed key is an error here: without the
+   * limits, the application would start and be unlimited.
+   */
+  static final class HasKeys implements Condition {
+    @Override
+    public boolean matches(ConditionContext context, AnnotatedTypeMetadata metadata) {
+      return Binder.get(context.getEnvironment())
+          .bind("tidegate.web.keys", Bindable.listOf(TidegateProperties.KeyProperties.class))
+          .isBound();
+    }
   }
 
   private static boolean isPreflight(RequestInfo request) {

@@ -96,6 +96,17 @@ public record TidegateProperties(
       @Nullable String value,
       @Nullable Integer trustedProxies,
       @DefaultValue("false") boolean forwarded) {
+    /**
+     * Creates a key.
+     *
+     * @throws IllegalArgumentException if it has no entry
+     */
+    public KeyProperties {
+      if (entry == null || entry.isBlank()) {
+        throw new IllegalArgumentException(
+            "tidegate.web.keys: a key has no entry; write entry: and the entry's key in the rules");
+      }
+    }
 
     /** {@return the key} */
     Key toKey() {

@@ -626,21 +626,43 @@ class StarterTest {
     assertEquals("yes", get(application, "/marked").body());
   }
 
-  @Test
-  void aKeyWithoutAChoiceForMissingValuesIsRefused() {
+  /** The first cause of the failure of an application with these properties to start. */
+  private String refusal(String... properties) {
     Throwable refused =
-        assertThrows(
-            RuntimeException.class,
-            () ->
-                start(
-                    WebApplicationType.NONE,
-                    "tidegate.web.keys[0].entry=api_key",
-                    "tidegate.web.keys[0].header=x-api-key"));
+        assertThrows(RuntimeException.class, () -> start(WebApplicationType.NONE, properties));
     while (refused.getCause() != null) {
       refused = refused.getCause();
     }
+    return refused.getMessage();
+  }
+
+  @Test
+  void aKeyWithoutAChoiceForMissingValuesIsRefused() {
     assertEquals(
-        "tidegate.web.keys: api_key needs missing: reject, allow or shared", refused.getMessage());
+        "tidegate.web.keys: api_key needs missing: reject, allow or shared",
+        refusal("tidegate.web.keys[0].entry=api_key", "tidegate.web.keys[0].header=x-api-key"));
+  }
+
+  @ParameterizedTest
+  @ValueSource(
+      strings = {
+        "tidegate.web.keys[0].header=x-api-key",
+        "tidegate.web.keys[0].value=all",
+        "tidegate.web.keys[0].trusted-proxies=0",
+        "tidegate.web.keys[0].entry=",
+      })
+  void aKeyWithoutAnEntryIsRefused(String property) {
+    for (String lazy : List.of("false", "true")) {
+      assertEquals(
+          "tidegate.web.keys: a key has no entry; write entry: and the entry's key in the rules",
+          refusal(property, "spring.main.lazy-initialization=" + lazy));
+    }
+  }
+
+  @Test
+  void aKeyOfWhichNoPropertyIsKnownIsRefused() {
+    String refused = refusal("tidegate.web.keys[0].key=api_key");
+    assertTrue(refused.contains("tidegate.web.keys[0].key"), refused);
   }
 
   @Test

@@ -17,6 +17,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import java.util.function.IntPredicate;
+import java.util.function.ToLongFunction;
 import org.jspecify.annotations.Nullable;
 
 /** Middleware apart from its framework: requests to outcomes. Thread-safe. */
@@ -127,10 +128,12 @@ public final class Guard {
     if (descriptors.isEmpty()) {
       return new Subject(List.of(), unlimited);
     }
-    long hits = limits.costOf(request);
-    return new Subject(
-        hits == 1 ? descriptors : descriptors.stream().map(one -> one.cost(hits)).toList(),
-        unlimited);
+    ToLongFunction<RequestInfo> cost = limits.cost();
+    if (cost == null) {
+      return new Subject(descriptors, unlimited);
+    }
+    long hits = cost.applyAsLong(request);
+    return new Subject(descriptors.stream().map(one -> one.cost(hits)).toList(), unlimited);
   }
 
   /** The descriptor of keys; null if it does not limit the request. */

@@ -13,7 +13,7 @@ import org.jspecify.annotations.Nullable;
 /** The requests that middleware limits, and how. Immutable. */
 public final class Limits {
   private final List<List<Key>> descriptors;
-  private final ToLongFunction<RequestInfo> cost;
+  private final @Nullable ToLongFunction<RequestInfo> cost;
   private final Predicate<RequestInfo> skip;
   private final boolean legacyHeaders;
   private final CallOptions options;
@@ -22,7 +22,7 @@ public final class Limits {
 
   private Limits(
       List<List<Key>> descriptors,
-      ToLongFunction<RequestInfo> cost,
+      @Nullable ToLongFunction<RequestInfo> cost,
       Predicate<RequestInfo> skip,
       boolean legacyHeaders,
       CallOptions options,
@@ -55,13 +55,7 @@ public final class Limits {
    */
   public static Limits of(List<Key> keys) {
     return new Limits(
-        List.of(checked(keys)),
-        request -> 1,
-        request -> false,
-        false,
-        CallOptions.DEFAULT,
-        null,
-        null);
+        List.of(checked(keys)), null, request -> false, false, CallOptions.DEFAULT, null, null);
   }
 
   private static List<Key> checked(List<Key> keys) {
@@ -115,7 +109,8 @@ public final class Limits {
   }
 
   /**
-   * Returns limits with options for each call; the cost is not used.
+   * Returns limits with options for each call; their cost applies unless {@link
+   * #cost(ToLongFunction)} is set.
    *
    * @param ofCalls the options
    * @return the limits
@@ -158,8 +153,8 @@ public final class Limits {
     return descriptors;
   }
 
-  long costOf(RequestInfo request) {
-    return cost.applyAsLong(request);
+  @Nullable ToLongFunction<RequestInfo> cost() {
+    return cost;
   }
 
   boolean skips(RequestInfo request) {
