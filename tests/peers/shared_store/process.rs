@@ -142,7 +142,13 @@ impl Sentinel {
             .stderr(Stdio::null())
             .spawn()
             .expect("the Sentinel starts");
-        Self { child, _directory: directory, port }
+        let sentinel = Self { child, _directory: directory, port };
+        eventually_blocking("the Sentinel listens", || sentinel.connection().is_ok());
+        sentinel
+    }
+
+    fn connection(&self) -> redis::RedisResult<redis::Connection> {
+        redis::Client::open(format!("redis://127.0.0.1:{}", self.port))?.get_connection()
     }
 
     /// Its port on loopback.
@@ -153,8 +159,7 @@ impl Sentinel {
     /// Waits until it has found a replica.
     fn wait_for_replica(&self) {
         eventually_blocking("the Sentinel knows a replica", || {
-            let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("an address");
-            let Ok(mut sentinel) = client.get_connection() else { return false };
+            let Ok(mut sentinel) = self.connection() else { return false };
             let replicas: redis::RedisResult<Vec<redis::Value>> =
                 redis::cmd("SENTINEL").arg("REPLICAS").arg("main").query(&mut sentinel);
             replicas.is_ok_and(|replicas| replicas.len() == 1)
