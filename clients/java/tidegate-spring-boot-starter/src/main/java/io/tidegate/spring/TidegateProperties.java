@@ -99,6 +99,12 @@ public record TidegateProperties(
     /**
      * Creates a key.
      *
+     * @param entry the entry's key, as in the rules
+     * @param missing the treatment of requests without a value
+     * @param header the header with the value
+     * @param value the same value for each request
+     * @param trustedProxies the value is the client's address behind so many trusted proxies
+     * @param forwarded whether these append to {@code Forwarded} instead of {@code X-Forwarded-For}
      * @throws IllegalArgumentException if it has no entry
      */
     public KeyProperties {
