@@ -9,7 +9,7 @@ use tidegate_core::clock::Clock;
 use tidegate_counts::Label;
 use tidegate_operations::config::{
     ReloadRequests,
-    watch::{Wake, Watch, WatchSettings, WatchThread},
+    watch::{LastError, Wake, Watch, WatchSettings, WatchThread},
 };
 use tidegate_transport::{
     Accepted, H2, HTTP_1_1, HandshakeResult, Listener, Peer, TlsCounts, TlsFiles, TlsFilesError, TlsPort,
@@ -80,13 +80,15 @@ impl Tls {
             let port = TlsPort::load(name, files.clone(), protocols, counts, now(&**clock));
             let port = Arc::new(port.map_err(|source| ServeError::Tls { port: name, source })?);
             let (of_thread, clock) = (Arc::clone(&port), Arc::clone(clock));
-            let mut last_error = None;
+            let mut last_error = LastError::default();
             let read_again = move |wake| {
                 let now = now(&*clock);
-                if wake != Wake::Idle || of_thread.is_reload_due(now) {
-                    let known = last_error.take().filter(|_| wake == Wake::Idle);
-                    last_error = reload(&of_thread, now, known);
+                if wake == Wake::Idle && !of_thread.is_reload_due(now) {
+                    return true;
                 }
+                let result = of_thread.reload(now);
+                report(&of_thread, &result, last_error.is_to_log(wake, &result));
+                !result.is_err_and(|error| error.is_of_reading())
             };
             let thread = WatchThread::start("certificates", watch, requests, read_again)?;
             tls.certificates.push(thread);
@@ -120,22 +122,18 @@ impl PortTls {
     }
 }
 
-/// Reads the files again. Returns the error, which is logged unless it is the known error.
-fn reload(port: &TlsPort, now: Duration, known: Option<String>) -> Option<String> {
+/// Logs the result of a reload, an error only if it `is_to_log`.
+fn report(port: &TlsPort, result: &Result<(), TlsFilesError>, is_to_log: bool) {
     let name = port.name();
-    match port.reload(now) {
+    match result {
         Ok(()) => {
             let not_after = port.counts().not_after();
             tracing::info!(port = name, not_after, "certificate reloaded; open connections stay");
-            None
         }
-        Err(error) => {
-            let error = error.to_string();
-            if known.as_ref() != Some(&error) {
-                tracing::error!(port = name, %error, "certificate not reloaded; the one in force stays");
-            }
-            Some(error)
+        Err(error) if is_to_log => {
+            tracing::error!(port = name, %error, "certificate not reloaded; the one in force stays");
         }
+        Err(_) => {}
     }
 }
 

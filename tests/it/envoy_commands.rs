@@ -1,5 +1,6 @@
 //! `tidegate envoy check` and `tidegate envoy explain`: output, exit codes, and the configurations of `deploy/`.
 
+use crate::support::rules_file;
 use serde_json::Value;
 use std::{
     io::Write as _,
@@ -201,12 +202,12 @@ fn a_request_that_a_filter_does_not_limit_is_not_explained_as_limited() {
 #[test]
 fn a_limit_in_shadow_mode_is_not_explained_as_one_that_denies() {
     let config = include_str!("../../deploy/envoy/quickstart.yaml");
-    let folder = tempfile::tempdir().unwrap();
-    let rules = folder.path().join("rules.yaml");
-    let text_of_rules = "domain: demo\ndescriptors:\n  - key: api_key\n    shadow_mode: true\n    rate_limit: { unit: minute, requests_per_unit: 2 }\n";
-    std::fs::write(&rules, text_of_rules).unwrap();
+    let rules = rules_file(
+        "domain: demo\ndescriptors:\n- { key: api_key, shadow_mode: true, rate_limit: { unit: minute, requests_per_unit: 2 } }",
+    );
+    let rules = rules.path().to_str().unwrap();
     let request = ["--request", "GET http://127.0.0.1/", "-H", "x-api-key: a"];
-    let args = [&["explain", "--rules", rules.to_str().unwrap(), "-"], &request[..]].concat();
+    let args = [&["explain", "--rules", rules, "-"], &request[..]].concat();
     let output = run(&args, config);
     let shown = text(&output.stdout);
     assert!(shown.contains("shadow_mode: denies nothing") && !shown.contains("over a limit"), "{shown}");
@@ -221,13 +222,13 @@ fn a_limit_in_shadow_mode_is_not_explained_as_one_that_denies() {
 #[test]
 fn a_limit_with_a_condition_is_shown_as_unknown() {
     let config = include_str!("../../deploy/envoy/quickstart.yaml");
-    let folder = tempfile::tempdir().unwrap();
-    let rules = folder.path().join("rules.yaml");
-    let text_of_rules = "domain: demo\ndescriptors:\n  - key: api_key\n    rate_limit: { unit: minute, requests_per_unit: 2, when: size(descriptors) > 1 }\n";
-    std::fs::write(&rules, text_of_rules).unwrap();
-    let shown = text(&run(&["check", "--rules", rules.to_str().unwrap(), "-"], config).stdout);
+    let rules = rules_file(
+        "domain: demo\ndescriptors:\n- { key: api_key, rate_limit: { unit: minute, requests_per_unit: 2, when: size(descriptors) > 1 } }",
+    );
+    let rules = rules.path().to_str().unwrap();
+    let shown = text(&run(&["check", "--rules", rules, "-"], config).stdout);
     assert!(shown.contains("unknown: 2 per minute when size(descriptors) > 1 (api_key)"), "{shown}");
-    let json = text(&run(&["check", "--json", "--rules", rules.to_str().unwrap(), "-"], config).stdout);
+    let json = text(&run(&["check", "--json", "--rules", rules, "-"], config).stdout);
     let checked: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(checked["descriptors"][0]["state"], "unknown");
 }

@@ -15,7 +15,7 @@ use std::{
 };
 use tokio::net::UnixListener;
 
-/// Attempts to lock a directory, and the time between two. Servers lock it for less than a millisecond; another program may lock it forever.
+/// Attempts to lock a directory, and the time between two. Servers lock it for less than a millisecond. Another program may not release it.
 const LOCK_ATTEMPTS: usize = 200;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 

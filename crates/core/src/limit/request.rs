@@ -49,7 +49,7 @@ impl Hits {
 }
 
 /// A limit in the request, which replaces the rule's.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RequestLimit {
     /// Hits per unit.
     pub requests: u32,

@@ -159,8 +159,9 @@ fn missing_routes<'d>(
     shown: Option<&RouteConfig<'d>>,
 ) -> Option<(Part<'d>, &'static str)> {
     let Some(config) = shown else {
-        let message = "the routes of this filter are not in the files, or several configurations have their name, so the descriptors of these \
-                       are unknown; add the file of its routes, or check the dump of one Envoy: curl http://127.0.0.1:9901/config_dump | tidegate envoy check --rules … -";
+        let message = "the routes of this filter are not in the files, or several configurations have their name, so the descriptors are \
+                       unknown; add the file of its routes, or check the dump of one Envoy: curl http://127.0.0.1:9901/config_dump | \
+                       tidegate envoy check --rules … -";
         return Some((manager.part, message));
     };
     let message = "Envoy discovers virtual hosts of this filter when requests for them arrive (vhds), so their descriptors are unknown; a dump \

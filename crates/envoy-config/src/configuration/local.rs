@@ -20,8 +20,7 @@ impl<'d> Manager<'d> {
     }
 }
 
-/// Whether a filter with these settings applies entries of the stage of this entry: not without descriptors, and not with `rate_limits` of its
-/// own.
+/// Whether a filter with these settings applies entries of this entry's stage: not without descriptors, and not with `rate_limits` of its own.
 fn applies(settings: Part<'_>, entry: &RateLimitEntry<'_>) -> bool {
     let is_empty = |name| settings.list(name).next().is_none();
     is_empty("rate_limits")

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 const ROOT_NAMESPACE: &str = "istio-system";
 
 /// The workloads of a patch, and the context of its listeners.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Scope<'d> {
     /// Empty if it is not stated.
     namespace: &'d str,

@@ -72,7 +72,7 @@ impl<'d> Configuration<'d> {
         self.clusters.iter().find(|cluster| cluster.name() == name).copied()
     }
 
-    /// The routes of a connection manager, if they are in the files. Of several configurations with their name, it is not known which applies.
+    /// The routes of a connection manager, if they are in the files. None if several configurations have their name and differ.
     pub fn routes_of<'c>(&'c self, manager: &'c Manager<'d>) -> Option<&'c RouteConfig<'d>> {
         match &manager.routes {
             Routes::Inline(routes) => Some(routes),

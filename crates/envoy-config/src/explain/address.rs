@@ -31,8 +31,8 @@ fn forwarded(request: &HttpRequest, skipped: usize) -> Option<IpAddr> {
 /// The address that Envoy writes of itself.
 const OF_ENVOY: &str = "<address of Envoy>";
 
-/// The request as filters get it: the host without the parts that Envoy strips. Repeated values of `x-forwarded-for` are one, to which Envoy appends the address that connects if it
-/// determines the client by it. For a loopback address, Envoy appends its own.
+/// The request as filters get it: the host without the parts that Envoy strips, and repeated values of `x-forwarded-for` as one. Envoy appends
+/// to these the address that connects if it determines the client by it; for a loopback address, its own.
 pub(super) fn forwarded_on(manager: Part<'_>, request: &HttpRequest) -> HttpRequest {
     const NAME: &str = "x-forwarded-for";
     let mut seen = request.clone();

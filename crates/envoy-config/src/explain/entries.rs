@@ -67,7 +67,9 @@ fn of_manager<'d>(
         filters: Vec::new(),
     };
     let Some(config) = configuration.routes_of(manager) else {
-        explained.unknown.push("the routes of the listener are not in the files, or several configurations there have their name".to_owned());
+        let reason =
+            "the routes of the listener are not in the files, or several configurations have their name";
+        explained.unknown.push(reason.to_owned());
         return explained;
     };
     let client = if client.is_ipv6() { format!("[{client}]:1") } else { format!("{client}:1") };

@@ -135,7 +135,7 @@ pub(super) async fn connect(
                     Err(error) => failed.push((sentinel, error)),
                 }
             }
-            let none = || (ErrorKind::EmptySentinelList, "no Sentinel was asked").into();
+            let none = || (ErrorKind::EmptySentinelList, "no Sentinel is configured").into();
             Err(failed.pop().map_or_else(none, |(_, error)| error))
         }
     }

@@ -63,8 +63,9 @@ impl SharedStore {
             let time = (seconds * 1_000_000 + micros).max(last.saturating_add(1));
             let reset = (domain, path.unwrap_or_default(), time);
             self.write_resets(&mut connection, std::iter::once(reset)).await?;
-            self.agree_on_resets(&mut connection).await?;
-            Ok(self.resets())
+            let mut known = self.resets.lock();
+            known.add(domain, path.unwrap_or_default(), time);
+            Ok(known.clone())
         };
         written.await.map_err(|error: RedisError| {
             tracing::error!(%error, "a reset was not written to the shared store");

@@ -78,7 +78,7 @@ pub enum TlsFilesError {
 
 impl TlsFilesError {
     /// Whether the operating system could not read a file, so that the same file may be read later.
-    pub(super) fn is_of_reading(&self) -> bool {
+    pub fn is_of_reading(&self) -> bool {
         matches!(self, Self::Read { source, .. } if source.raw_os_error().is_some())
     }
 }
@@ -254,6 +254,16 @@ fn validity(certificate: &CertificateDer<'_>) -> Result<(i64, i64), webpki::Erro
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_files_that_the_operating_system_could_not_read_may_be_readable_later() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let of_content = private_key(file.path()).expect_err("it is empty");
+        let path = file.path().to_owned();
+        drop(file);
+        let of_reading = private_key(&path).expect_err("it is gone");
+        assert_eq!([of_content, of_reading].map(|error| error.is_of_reading()), [false, true]);
+    }
 
     #[test]
     fn validity_is_that_of_the_certificate_from_the_epoch_to_the_last_year() {

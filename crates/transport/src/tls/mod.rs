@@ -46,10 +46,9 @@ pub struct TlsPort {
     files: TlsFiles,
     protocols: &'static [&'static [u8]],
     current: ArcSwap<ServerConfig>,
-    /// Time, in seconds since the Unix epoch, from which the files are to be read again although they have not changed: the start of the
-    /// validity of a pair that the last reload refused because it was not valid yet; zero if the last reload could not read a file; else
-    /// [`NEVER`].
-    due_at: AtomicI64,
+    /// Start of the validity, in seconds since the Unix epoch, of a pair that the last reload refused because it was not valid yet. Without
+    /// such a pair, [`NEVER`].
+    refused_until: AtomicI64,
     counts: Arc<TlsCounts>,
 }
 
@@ -103,23 +102,20 @@ impl TlsPort {
         }
         counts.certificate_loaded(loaded.not_after);
         let current = ArcSwap::new(loaded.config);
-        let due_at = AtomicI64::new(NEVER);
-        Ok(Self { name, files, protocols, current, due_at, counts: Arc::clone(counts) })
+        let refused_until = AtomicI64::new(NEVER);
+        Ok(Self { name, files, protocols, current, refused_until, counts: Arc::clone(counts) })
     }
 
     /// Reads the files again. After an error, or if the new certificate is not valid now, the certificate in force stays.
     pub fn reload(&self, now: Duration) -> Result<(), TlsFilesError> {
-        self.due_at.store(NEVER, Relaxed);
+        self.refused_until.store(NEVER, Relaxed);
         let loaded = self.files.load(self.protocols).and_then(|loaded| {
             if loaded.not_before > unix_seconds(now) {
-                self.due_at.store(loaded.not_before, Relaxed);
+                self.refused_until.store(loaded.not_before, Relaxed);
             }
             loaded.check_validity(&self.files, now)?;
             Ok(loaded)
         });
-        if loaded.as_ref().is_err_and(TlsFilesError::is_of_reading) {
-            self.due_at.store(0, Relaxed);
-        }
         self.counts.reloaded(loaded.is_ok().into());
         let loaded = loaded?;
         self.counts.certificate_loaded(loaded.not_after);
@@ -127,10 +123,9 @@ impl TlsPort {
         Ok(())
     }
 
-    /// Whether the files are to be read again although they have not changed: the last reload could not read them, or the pair that it
-    /// refused because it was not valid yet is valid now.
+    /// Whether the pair that the last reload refused because it was not valid yet is valid now.
     pub fn is_reload_due(&self, now: Duration) -> bool {
-        unix_seconds(now) >= self.due_at.load(Relaxed)
+        unix_seconds(now) >= self.refused_until.load(Relaxed)
     }
 
     /// The name of the port in logs.
@@ -212,27 +207,5 @@ mod tests {
         write_pair(&files, 2020, 2021);
         assert!(port.reload(start_of(2030)).is_err());
         assert!(!port.is_reload_due(start_of(2100)));
-    }
-
-    /// If it could not be read for want of file descriptors, a renewed certificate was not read again, while the former one expired.
-    #[test]
-    fn a_pair_that_could_not_be_read_is_due_at_once() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (cert, key) = (folder.path().join("crt"), folder.path().join("key"));
-        let files = TlsFiles { cert, key, client_ca: None, allowed_sans: Vec::new() };
-        write_pair(&files, 2020, 2031);
-        let (counts, now) = (Arc::<TlsCounts>::default(), start_of(2025));
-        let port = TlsPort::load("grpc", files.clone(), &[H2], &counts, now).expect("loaded");
-        std::fs::remove_file(&files.key).expect("it is there");
-        assert!(port.reload(now).is_err());
-        assert!(port.is_reload_due(now));
-        std::fs::write(&files.key, "no key").expect("written");
-        assert!(port.reload(now).is_err());
-        assert!(!port.is_reload_due(now), "its content is wrong");
-        std::fs::remove_file(&files.key).expect("it is there");
-        assert!(port.reload(now).is_err());
-        write_pair(&files, 2020, 2032);
-        port.reload(now).expect("readable by now");
-        assert!(!port.is_reload_due(now), "it is in force");
     }
 }

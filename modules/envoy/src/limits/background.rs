@@ -83,16 +83,13 @@ impl Shared {
 
     /// Reads the rule files again. After an error the rules in force stay; each error is logged once.
     fn read_again(&self, last_error: &mut String) {
-        let source = self.rules.lock().source.clone();
-        if !matches!(source, RuleSource::Files(_)) {
-            return;
-        }
+        let Some(source @ RuleSource::Files(_)) = self.rules.lock().source().cloned() else { return };
         let result = read(&source).and_then(|sources| {
             if self.rules.lock().read == sources {
                 return Ok(false);
             }
             checked(&sources)?;
-            self.put_in_force(source, sources)
+            self.put_in_force(sources)
         });
         match result {
             Ok(is_new) => {

@@ -136,7 +136,7 @@ impl Limits {
             if let Some(line) = ignored_maximum(local, limits.shared.limiter.store().counters_max()) {
                 log(LogLevel::Warn, &line);
             }
-            if limits.shared.put_in_force(local.rules.clone(), sources)? {
+            if limits.shared.put_in_force(sources)? {
                 log(LogLevel::Info, "tidegate: rules of a new configuration replace those in force");
             }
             return Ok(limits.configured(local));
@@ -159,7 +159,7 @@ impl Limits {
             metrics: Mutex::default(),
             held: Mutex::default(),
             renewals: Renewals::default(),
-            rules: Mutex::new(CurrentRules::new(local.rules.clone(), sources)),
+            rules: Mutex::new(CurrentRules::new(sources)),
         });
         let background = background::start(&shared).map_err(|error| error.to_string())?;
         Ok(Self { shared, _background: background })

@@ -45,18 +45,22 @@ pub(super) fn elapsed() -> Monotonic {
     Monotonic::from_nanos(since_boot())
 }
 
-/// The source of the rules in force, and the sources of the configurations that exist.
+/// The rules in force, and the configurations that exist.
 pub(super) struct CurrentRules {
-    pub(super) source: RuleSource,
     pub(super) read: Vec<Source>,
-    /// By the numbers of the configurations, which ascend in the order of loading.
+    /// Numbers of the configurations and sources of their rules, in the order of loading. The rules of the last are in force.
     configured: Vec<(u64, RuleSource)>,
 }
 
 impl CurrentRules {
     /// The rules of a first configuration.
-    pub(super) fn new(source: RuleSource, read: Vec<Source>) -> Self {
-        Self { source, read, configured: Vec::new() }
+    pub(super) fn new(read: Vec<Source>) -> Self {
+        Self { read, configured: Vec::new() }
+    }
+
+    /// The source of the rules in force.
+    pub(super) fn source(&self) -> Option<&RuleSource> {
+        self.configured.last().map(|(_, source)| source)
     }
 
     /// Adds a configuration. Returns its number.
@@ -65,18 +69,11 @@ impl CurrentRules {
         self.configured.push((number, source));
         number
     }
-
-    /// Removes a configuration. If it was the newest, returns the source of the newest that remains.
-    fn remove(&mut self, number: u64) -> Option<RuleSource> {
-        let was_newest = self.configured.last().is_some_and(|(last, _)| *last == number);
-        self.configured.retain(|(own, _)| *own != number);
-        self.configured.last().filter(|_| was_newest).map(|(_, source)| source.clone())
-    }
 }
 
 impl Shared {
     /// Puts checked rules in force, unless they are already.
-    pub(super) fn put_in_force(&self, source: RuleSource, sources: Vec<Source>) -> Result<bool, String> {
+    pub(super) fn put_in_force(&self, sources: Vec<Source>) -> Result<bool, String> {
         let mut current = self.rules.lock();
         if current.read == sources {
             return Ok(false);
@@ -84,19 +81,20 @@ impl Shared {
         let next =
             self.limiter.update_rules().build(&sources, &options()).map_err(|errors| errors.to_string())?;
         drop(next.put_in_force());
-        (current.source, current.read) = (source, sources);
+        current.read = sources;
         Ok(true)
     }
 
-    /// Removes a configuration. If it was the newest, the text of the newest remaining configuration is in force from now on: Envoy may
-    /// have rejected the newest for another filter. Returns whether these are other rules.
+    /// Removes a configuration. The text of the newest that remains is in force from now on: Envoy may have rejected a newer one for another
+    /// filter. Returns whether these are other rules than before.
     pub(super) fn remove(&self, number: u64) -> Result<bool, String> {
-        let newest = self.rules.lock().remove(number);
+        let newest = {
+            let mut rules = self.rules.lock();
+            rules.configured.retain(|(own, _)| *own != number);
+            rules.source().cloned()
+        };
         match newest {
-            Some(text @ RuleSource::Text(_)) => {
-                let sources = read(&text)?;
-                self.put_in_force(text, sources)
-            }
+            Some(text @ RuleSource::Text(_)) => self.put_in_force(read(&text)?),
             // Files are common to all.
             Some(RuleSource::Files(_)) | None => Ok(false),
         }

@@ -72,10 +72,10 @@ struct Row<'c, 'r> {
 /// Makes one row for each descriptor and its limit, however many entries send it.
 fn rows<'c, 'r>(sent: &'c [SentDescriptor<'r>]) -> Vec<Row<'c, 'r>> {
     let mut rows: Vec<Row<'c, 'r>> = Vec::new();
-    let mut known: HashMap<(&str, &str, bool, String), usize> = HashMap::new();
+    let mut known: HashMap<(&str, &str, bool, Option<RequestLimit>), usize> = HashMap::new();
     for one in sent {
         let places = one.places.iter().map(String::as_str);
-        let key = (&*one.domain, &*one.descriptor, one.is_at_end, reach_text(&one.reach));
+        let key = (&*one.domain, &*one.descriptor, one.is_at_end, own_limit(&one.reach));
         let index = *known.entry(key).or_insert(rows.len());
         match rows.get_mut(index) {
             Some(row) => {
@@ -142,6 +142,14 @@ fn rule_text(rule: &Rule) -> String {
     format!("{} ({})", limit_texts(rule).join(", "), rule.info.path)
 }
 
+/// The limit that comes with the request, if it applies.
+fn own_limit(reach: &Reach<'_>) -> Option<RequestLimit> {
+    match reach {
+        Reach::OfRequest(limit) => Some(*limit),
+        _ => None,
+    }
+}
+
 /// `5 per minute`.
 fn own_limit_text(RequestLimit { requests, unit }: RequestLimit) -> String {
     format!("{requests} per {unit}")
@@ -182,10 +190,6 @@ fn sent_to_json(sent: &SentDescriptor<'_>) -> Value {
         Reach::Ticket => ("end of a request", &[][..], None),
         Reach::Unknown(reason) => ("unknown", &[][..], Some(reason)),
     };
-    let own_limit = match sent.reach {
-        Reach::OfRequest(limit) => Some(own_limit_text(limit)),
-        _ => None,
-    };
     let rule = |rule: &&Rule| {
         json!({
             "rule": &*rule.info.path,
@@ -202,7 +206,7 @@ fn sent_to_json(sent: &SentDescriptor<'_>) -> Value {
         "state": state,
         "reason": reason,
         "rules": rules.iter().map(rule).collect::<Vec<_>>(),
-        "limit_of_request": own_limit,
+        "limit_of_request": own_limit(&sent.reach).map(own_limit_text),
     })
 }
 

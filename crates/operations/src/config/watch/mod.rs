@@ -9,7 +9,7 @@ mod message;
 mod snapshot;
 mod thread;
 
-pub use thread::WatchThread;
+pub use thread::{LastError, WatchThread};
 
 use events::Events;
 use message::{Event, Message};
@@ -77,7 +77,8 @@ pub struct Watch {
     sender: mpsc::Sender<Message>,
     /// None without events, by the settings or the operating system.
     events: Option<Events>,
-    seen: FilesSnapshot,
+    /// The files at the last report. None if they are to be reported at the next look, changed or not.
+    seen: Option<FilesSnapshot>,
     /// Time since the last look.
     since_look: Duration,
 }
@@ -107,7 +108,7 @@ impl Watch {
             WatchMode::Auto => Events::new(&sender, &paths),
             WatchMode::Poll | WatchMode::Off => None,
         };
-        let seen = FilesSnapshot::of(&paths);
+        let seen = Some(FilesSnapshot::of(&paths));
         Self { paths, settings, messages, sender, events, seen, since_look: Duration::ZERO }
     }
 
@@ -132,8 +133,14 @@ impl Watch {
 
     /// Counts the present files as reported.
     fn requested(&mut self) -> Wake {
-        self.seen = self.look_anew();
+        self.seen = Some(self.look_anew());
         Wake::Requested
+    }
+
+    /// Reports the files at the next look even if they have not changed, as the operating system could not read them: there may have been
+    /// too many open files, or a network file system that did not respond.
+    pub fn forget(&mut self) {
+        self.seen = None;
     }
 
     fn is_look_due(&mut self, waited: Duration) -> bool {
@@ -148,7 +155,7 @@ impl Watch {
     }
 
     fn look(&mut self) -> Wake {
-        if FilesSnapshot::of(&self.paths) == self.seen { Wake::Idle } else { self.settle() }
+        if Some(FilesSnapshot::of(&self.paths)) == self.seen { Wake::Idle } else { self.settle() }
     }
 
     fn note(&mut self, event: &Event) {
@@ -186,6 +193,7 @@ impl Watch {
         if let Some(events) = &mut self.events {
             events.forget_writers();
         }
+        let last = Some(last);
         let changed = last != self.seen;
         self.seen = last;
         if changed { Wake::Changed } else { Wake::Idle }

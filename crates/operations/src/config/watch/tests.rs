@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::ReloadRequests;
 use std::{fs, io::Write as _, os::unix::fs::symlink, path::Path};
 
 /// Longer than a busy machine takes to notice a change.
@@ -15,6 +16,11 @@ fn settings(mode: WatchMode) -> WatchSettings {
 
 fn watch(path: &Path, mode: WatchMode) -> Watch {
     Watch::new(only(path), settings(mode))
+}
+
+/// A watch of one file, in which changes settle in this time.
+fn settling(path: &Path, settle: Duration) -> Watch {
+    Watch::new(only(path), WatchSettings { settle, ..WatchSettings::default() })
 }
 
 /// Waits until a change is reported. Panics if none is.
@@ -72,7 +78,7 @@ fn every_kind_of_change_is_reported_once() {
                 events_until_now(&mut watch, folder.path());
             }
             let seen = watch.look_anew();
-            assert_eq!(seen, watch.seen, "{mode:?}: change {number} was reported as a whole");
+            assert_eq!(Some(seen), watch.seen, "{mode:?}: change {number} was reported as a whole");
             let events = if has_events { events_until_now(&mut watch, folder.path()) } else { 0 };
             assert_eq!(events, 0, "{mode:?}: looking at change {number} is no change");
         }
@@ -140,6 +146,48 @@ fn a_link_on_the_way_to_a_file_is_followed_anew() {
     changed(&mut watch);
 }
 
+/// Files that could not be read for want of file descriptors were not read again until they changed or at SIGHUP.
+#[test]
+fn files_that_could_not_be_read_are_reported_again_without_a_change() {
+    for mode in [WatchMode::Auto, WatchMode::Poll] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a.yaml"), "1").unwrap();
+        let mut watch = watch(folder.path(), mode);
+        watch.forget();
+        let (sender, changes) = mpsc::channel();
+        // The first attempt fails.
+        let mut attempts = 0;
+        let on_wake = move |wake| {
+            let is_change = wake == Wake::Changed;
+            attempts += u32::from(is_change);
+            // The receiver may be gone.
+            let _ = sender.send(attempts);
+            !is_change || attempts > 1
+        };
+        let thread = WatchThread::start("test", watch, &ReloadRequests::default(), on_wake).unwrap();
+        let next = || changes.recv_timeout(LONG).expect("a wake");
+        while next() < 2 {}
+        // The second succeeds: the next look finds no change.
+        assert_eq!(next(), 2, "{mode:?}");
+        thread.stop();
+    }
+}
+
+#[test]
+fn an_error_is_logged_once_and_at_each_request_until_an_attempt_succeeds() {
+    let mut last = LastError::default();
+    for (wake, error, is_to_log) in [
+        (Wake::Changed, "a", true),
+        (Wake::Changed, "a", false),
+        (Wake::Requested, "a", true),
+        (Wake::Changed, "b", true),
+    ] {
+        assert_eq!(last.is_to_log(wake, &Err::<(), _>(error)), is_to_log, "{wake:?} {error}");
+    }
+    last.is_to_log(Wake::Changed, &Ok::<_, &str>(()));
+    assert!(last.is_to_log(Wake::Changed, &Err::<(), _>("b")));
+}
+
 /// A writer that pauses between two parts of a file.
 #[test]
 fn a_file_is_not_reported_while_it_is_being_written() {
@@ -148,7 +196,7 @@ fn a_file_is_not_reported_while_it_is_being_written() {
     fs::write(&path, "before").unwrap();
     // The writer takes longer than changes of closed files need to settle.
     let settle = Duration::from_millis(2);
-    let mut watch = Watch::new(only(&path), WatchSettings { settle, ..WatchSettings::default() });
+    let mut watch = settling(&path, settle);
     let (half, written) = mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -172,7 +220,7 @@ fn a_file_that_stays_open_is_read_after_the_longest_time() {
     let path = folder.path().join("a.yaml");
     fs::write(&path, "before").unwrap();
     let settle = Duration::from_millis(1);
-    let mut watch = Watch::new(only(&path), WatchSettings { settle, ..WatchSettings::default() });
+    let mut watch = settling(&path, settle);
     let mut file = fs::File::create(&path).unwrap();
     file.write_all(b"after").unwrap();
     changed(&mut watch);
@@ -194,7 +242,7 @@ fn events_do_not_shorten_the_time_that_files_need_to_settle() {
         fs::write(&path, "before").unwrap();
         // Longer than the test runs, so that only the stop can end the wait.
         let settle = Duration::from_secs(24 * 60 * 60);
-        let mut watch = Watch::new(only(&path), WatchSettings { settle, ..WatchSettings::default() });
+        let mut watch = settling(&path, settle);
         fs::write(&path, "after").unwrap();
         for _ in 0..2 * SETTLES_WHILE_WRITTEN_MAX {
             watch.sender.send(written(path_of_events)).unwrap();
@@ -210,7 +258,7 @@ fn events_without_end_do_not_prolong_the_time_that_files_need_to_settle() {
     let path = folder.path().join("a.yaml");
     fs::write(&path, "before").unwrap();
     let settle = Duration::from_millis(1);
-    let mut watch = Watch::new(only(&path), WatchSettings { settle, ..WatchSettings::default() });
+    let mut watch = settling(&path, settle);
     fs::write(&path, "after").unwrap();
     let (sender, is_over) = (watch.sender.clone(), std::sync::atomic::AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -233,7 +281,7 @@ fn a_file_beside_the_watched_ones_that_is_open_delays_nothing() {
     let path = folder.path().join("a.yaml");
     fs::write(&path, "before").unwrap();
     let settle = LONG / (SETTLES_WHILE_WRITTEN_MAX / 2);
-    let mut watch = Watch::new(only(&path), WatchSettings { settle, ..WatchSettings::default() });
+    let mut watch = settling(&path, settle);
     let mut log = fs::File::create(folder.path().join("log")).unwrap();
     log.write_all(b"a line").unwrap();
     fs::write(&path, "after").unwrap();

@@ -2,7 +2,7 @@
 
 use super::{Wake, Watch, WatchHandle};
 use crate::config::ReloadRequests;
-use std::time::Duration;
+use std::{fmt::Display, time::Duration};
 use tidegate_threads::{BackgroundThread, Priority, StartError};
 
 /// Interval of a [`Watch`]'s own checks.
@@ -15,13 +15,15 @@ pub struct WatchThread {
 }
 
 impl WatchThread {
-    /// Starts a thread that calls `on_wake` when the files have changed, on request, and about every second while nothing happens. Start the
-    /// watch before the files are read for the first time, so that no change between the two is missed.
+    /// Starts a thread that calls `on_wake` when the files have changed, on request, and about every second while nothing happens.
+    ///
+    /// `on_wake` returns false if the operating system could not read the files: they are reported again at the next look. Start the watch
+    /// before the files are read for the first time, so that no change between the two is missed.
     pub fn start(
         name: &str,
         mut watch: Watch,
         requests: &ReloadRequests,
-        mut on_wake: impl FnMut(Wake) + Send + 'static,
+        mut on_wake: impl FnMut(Wake) -> bool + Send + 'static,
     ) -> Result<Self, StartError> {
         let handle = watch.handle();
         requests.register(handle.clone());
@@ -29,7 +31,8 @@ impl WatchThread {
             loop {
                 match watch.wait(LOOK_INTERVAL) {
                     Wake::Stopped => return,
-                    wake => on_wake(wake),
+                    wake if on_wake(wake) => {}
+                    _ => watch.forget(),
                 }
             }
         };
@@ -40,5 +43,19 @@ impl WatchThread {
     pub fn stop(self) {
         self.watch.stop();
         self.thread.join();
+    }
+}
+
+/// The last error of files that are read again. It is logged once, however often it occurs.
+#[derive(Debug, Default)]
+pub struct LastError(Option<String>);
+
+impl LastError {
+    /// Notes the result of an attempt. Returns whether its error is to be logged: it differs from the last, or the attempt was requested.
+    pub fn is_to_log<T>(&mut self, wake: Wake, result: &Result<T, impl Display>) -> bool {
+        let error = result.as_ref().err().map(ToString::to_string);
+        let is_known = error == self.0;
+        self.0 = error;
+        !is_known || wake == Wake::Requested
     }
 }
