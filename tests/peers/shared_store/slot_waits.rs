@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     support::{
-        Client, PATIENCE, descriptor, eventually,
+        Client, descriptor, eventually,
         frames::{CANCEL, DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, RawConnection, call_head},
         http2,
     },
@@ -17,14 +17,12 @@ use crate::{
 use prost::Message;
 use std::time::{Duration, Instant};
 use tidegate::api::pb::service::RateLimitRequest;
-use tidegate_core::algorithm::Concurrency;
 use tokio::task::JoinHandle;
 
 tests_with! {
     REDIS:
     a_call_waits_for_a_slot_that_any_server_releases,
     calls_wait_in_their_order_and_those_that_are_reset_leave_it,
-    a_start_before_its_end_is_not_denied_by_the_default_wait,
     a_call_without_a_slot_is_denied_after_its_wait,
     a_call_that_another_limit_denies_does_not_wait,
 }
@@ -34,7 +32,6 @@ domain: d
 descriptors:
   - {key: one, rate_limit: {algorithm: concurrency, requests_in_flight: 1, max_hold: 1h, max_wait: 20s, max_queue: 3}}
   - {key: short, rate_limit: {algorithm: concurrency, requests_in_flight: 1, max_hold: 1h, max_wait: 100ms}}
-  - {key: default, rate_limit: {algorithm: concurrency, requests_in_flight: 1, max_hold: 1h}}
   - {key: window, rate_limit: {unit: year, requests_per_unit: 1}}
   - {key: ends, rate_limit: {algorithm: concurrency, requests_in_flight: 1, max_hold: 700ms, max_wait: 20s}}
 ";
@@ -109,36 +106,6 @@ async fn calls_wait_in_their_order_and_those_that_are_reset_leave_it() {
     }
     release(&mut client, &held).await;
     wait_until_free(&mut client, "one", 1).await;
-}
-
-/// Envoy may send the end of a request after the start of the next request, over another connection. Only ends within half of the default wait
-/// count: on a busy machine the end may take longer than the wait.
-async fn a_start_before_its_end_is_not_denied_by_the_default_wait() {
-    const ENDS: usize = 200;
-    let store = RedisServer::start();
-    let world = start(2, &store);
-    let mut client = world.servers[0].client().await;
-    let (mut ended_in_time, mut denied, began) = (0, 0, Instant::now());
-    let mut held = take(&mut client, &["default"]).await.expect("it is free");
-    while ended_in_time < ENDS {
-        assert!(began.elapsed() < PATIENCE, "only {ended_in_time} ends were in time");
-        for server in &world.servers {
-            let (waiting, started) = (server.client().await, Instant::now());
-            let next = start_waiting(waiting, "default");
-            release(&mut client, &held).await;
-            let is_in_time = started.elapsed() <= Concurrency::WAIT_DEFAULT / 2;
-            let next = next.await.expect("a decision");
-            ended_in_time += usize::from(is_in_time);
-            denied += usize::from(is_in_time && next.is_none());
-            held = match next {
-                Some(ticket) => ticket,
-                None => take(&mut client, &["default"]).await.expect("it was released"),
-            };
-        }
-    }
-    println!("{denied} of {ended_in_time} denied");
-    // The server that waits may be suspended as well.
-    assert!(denied <= ENDS / 20, "{denied} of {ended_in_time} denied");
 }
 
 async fn a_call_without_a_slot_is_denied_after_its_wait() {
