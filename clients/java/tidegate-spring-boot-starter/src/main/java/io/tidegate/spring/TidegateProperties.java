@@ -11,7 +11,8 @@ import org.springframework.boot.context.properties.ConfigurationProperties;
 import org.springframework.boot.context.properties.bind.DefaultValue;
 
 /**
- * The properties {@code tidegate.*}.
+ * The properties {@code tidegate.*}. A property that is not one of them is an error at start: a
+ * misspelt key would leave the application without its limits.
  *
  * @param address addresses of the server
  * @param domain the domain of calls that name none
@@ -24,7 +25,7 @@ import org.springframework.boot.context.properties.bind.DefaultValue;
  * @param tls certificates
  * @param web limits of all HTTP requests
  */
-@ConfigurationProperties("tidegate")
+@ConfigurationProperties(value = "tidegate", ignoreUnknownFields = false)
 public record TidegateProperties(
     @DefaultValue("127.0.0.1:8081") List<String> address,
     @DefaultValue("") String domain,

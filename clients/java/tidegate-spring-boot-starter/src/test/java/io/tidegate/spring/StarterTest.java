@@ -659,10 +659,16 @@ class StarterTest {
     }
   }
 
-  @Test
-  void aKeyOfWhichNoPropertyIsKnownIsRefused() {
-    String refused = refusal("tidegate.web.keys[0].key=api_key");
-    assertTrue(refused.contains("tidegate.web.keys[0].key"), refused);
+  @ParameterizedTest
+  @ValueSource(
+      strings = {
+        "tidegate.web.keys[0].key=api_key",
+        "tidegate.web.key[0].entry=api_key",
+        "tidegate.on-failures=closed",
+      })
+  void aMisspeltPropertyIsRefused(String property) {
+    String refused = refusal(property);
+    assertTrue(refused.contains(property.substring(0, property.indexOf('='))), refused);
   }
 
   @Test
