@@ -15,7 +15,7 @@ use tidegate_core::{
     limit::{CUT_BYTES, Timestamp, Window},
     rules::{
         Block, BlockedValues, Network, OVERRIDE_LIMITS_MAX, OverrideAction, OverrideLimit,
-        OverrideLimitError, OverrideRule, RuleLimit,
+        OverrideLimitError, OverrideRule, RuleLimit, usual_spelling,
     },
 };
 use tidegate_operations::control::{OverlayError, Overlays, Stored};
@@ -147,23 +147,16 @@ impl Admitted {
             .collect()
     }
 
-    /// Warns of keys that no rule of the domain has, and of values that are networks: an override does not match the addresses of a
-    /// network.
+    /// Warns of keys that no rule of the domain has, and of values that no address equals as a text: networks, and addresses in another
+    /// spelling.
     fn warnings_of_override(&self, of: &OverrideRule) -> Vec<String> {
         let keys =
             of.entries.iter().filter_map(|(key, _)| self.key_without_rule(key, |name| *name == of.domain));
         let keys = keys.map(|key| {
             format!("{key}: the override applies to descriptors that no rule limits; is it misspelt?")
         });
-        let networks =
-            of.entries.iter().filter(|(_, value)| value.contains('/') && value.parse::<Network>().is_ok());
-        let networks = networks.map(|(key, value)| {
-            format!(
-                "{key}={value}: the override applies to this text as the value, not to the addresses of the network; write a rule with \
-                 `value_network: {value}`, or block the network"
-            )
-        });
-        keys.chain(networks).chain(self.warnings_of_dropped_limits(of)).collect()
+        let values = of.entries.iter().filter_map(|(key, value)| warning_of_value(key, value));
+        keys.chain(values).chain(self.warnings_of_dropped_limits(of)).collect()
     }
 
     /// Warns of limits of the rule that do not apply while the override is in force, because none of its limits replaces them.
@@ -305,6 +298,20 @@ fn id(field: &str, given: String, prefix: &str) -> Result<String> {
         true => Ok(given),
         false => Err(Error::invalid(field, "is not 1 to 64 of A-Z a-z 0-9 . _ -")),
     }
+}
+
+/// The warning that the value of an override is a network, or an address in another spelling than that of requests.
+fn warning_of_value(key: &str, value: &str) -> Option<String> {
+    if value.contains('/') && value.parse::<Network>().is_ok() {
+        return Some(format!(
+            "{key}={value}: the override applies to this text as the value, not to the addresses of the network; write a rule with \
+             `value_network: {value}`, or block the network"
+        ));
+    }
+    let usual = usual_spelling(value)?;
+    Some(format!(
+        "{key}={value}: the override applies to this text as the value, and Envoy writes it as {usual}; write {usual}"
+    ))
 }
 
 /// The warning that a limit of a rule does not apply under an override.

@@ -62,7 +62,7 @@ pub use grammar::DefaultAlgorithm;
 pub use limit_name::LimitName;
 pub use limits::{LimitIdentity, LimitInfo, LimitTable, PinnedLimits};
 pub use load_options::LoadOptions;
-pub use networks::{Network, NetworkError};
+pub use networks::{Network, NetworkError, usual_spelling};
 pub use overlay::{
     Block, BlockedValues, OVERRIDE_LIMITS_MAX, OverlayMatch, OverrideAction, OverrideLimit,
     OverrideLimitError, OverrideRule,

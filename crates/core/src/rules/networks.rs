@@ -114,6 +114,15 @@ impl fmt::Display for Network {
     }
 }
 
+/// The text as Envoy writes the address or the network, if it is one and is spelled otherwise: `2001:DB8:0::1`, `10.1.2.3/8`.
+pub fn usual_spelling(text: &str) -> Option<String> {
+    let usual = match text.contains('/') {
+        true => text.parse::<Network>().ok()?.to_string(),
+        false => text.parse::<IpAddr>().ok()?.to_string(),
+    };
+    (usual != text).then_some(usual)
+}
+
 /// The network that a value is, as Envoy's action `masked_remote_address` sends it.
 fn masked(value: &str) -> Option<Network> {
     if value.contains('/') { value.parse().ok() } else { None }

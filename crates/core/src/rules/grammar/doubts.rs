@@ -3,22 +3,29 @@
 use super::declared::DeclaredKey;
 use crate::rules::{
     Network,
+    networks::usual_spelling,
     regexes::Regex,
     yaml::{Field, Fields, quoted},
 };
 
-/// Keys whose values Envoy's configuration states or masks itself: a network among them is a text.
-const OF_CONFIGURATION: [&str; 2] = ["masked_remote_address", "generic_key"];
-
-/// Warns of a value that looks like a network or a regular expression.
+/// Warns of a value that looks like a network or a regular expression, or is an address in another spelling than that of requests.
+///
+/// The value of `generic_key` is a text of Envoy's configuration, and that of `masked_remote_address` a network that Envoy writes.
 pub(super) fn doubt_value(field: &Field<'_>, key: &DeclaredKey) {
     let Some(text) = field.as_text() else { return };
-    let is_of_configuration = matches!(key, DeclaredKey::Exact(key) if OF_CONFIGURATION.contains(&&**key));
+    let is_key = |of: &str| matches!(key, DeclaredKey::Exact(key) if **key == *of);
     let shown = quoted(text);
-    if text.contains('/') && text.parse::<Network>().is_ok() && !is_of_configuration {
-        let message =
-            format!("{shown} is compared as a text, which no address equals; write `value_network: {text}`");
-        field.doubt(message);
+    if text.parse::<Network>().is_ok() && !is_key("generic_key") {
+        if text.contains('/') && !is_key("masked_remote_address") {
+            let message = format!(
+                "{shown} is compared as a text, which no address equals; write `value_network: {text}`"
+            );
+            field.doubt(message);
+        } else if let Some(usual) = usual_spelling(text) {
+            field.doubt(format!(
+                "{shown} is compared as a text, and Envoy writes it as {usual}; write {usual}"
+            ));
+        }
     } else if looks_like_regex(text) && Regex::new(text, false).is_ok() {
         let stars = if text.contains('*') { " in which `*` is any text" } else { "" };
         let message = format!(

@@ -78,6 +78,8 @@ fn warnings_name_values_and_limits_that_do_not_do_what_they_look_like() {
             "descriptors[0].values[1]: ",
             "write `value_network: 2001:db8::/32`",
         ),
+        ("key: k, value: '2001:DB8:0::1'", "descriptors[0].value: ", "write 2001:db8::1"),
+        ("key: masked_remote_address, value: 10.1.2.3/8", "descriptors[0].value: ", "write 10.0.0.0/8"),
         ("key: k, value: '^/api/.*'", "descriptors[0].value: ", "write `value_regex: ^/api/.*`"),
         ("key: k, value: '/v[0-9]+/x'", "descriptors[0].value: ", "not as a regular expression"),
         ("key: k, value_network: '::/0'", "k=(network ::/0): ", "add 0.0.0.0/0"),
@@ -132,7 +134,9 @@ fn warnings_name_values_and_limits_that_do_not_do_what_they_look_like() {
     }
     for descriptor in [
         "key: masked_remote_address, value: 10.0.0.0/8",
+        "key: generic_key, value: '2001:DB8:0::1'",
         "key: k, value: 10.0.0.7",
+        "key: k, value: '2001:db8::1'",
         "key: k, value: /files/*.txt",
         "key: k, value: 'a/8'",
         "key: k, value: '*.example.*'",
