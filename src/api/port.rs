@@ -384,7 +384,11 @@ impl Service for GrpcPort {
         let places = match self.long_lived.start(&request, &self.peer) {
             Ok(places) => places,
             Err(refusal) => {
-                self.count_refusal(Refusal::StreamingCalls, &refusal.message());
+                let reason = match request.uri().path() {
+                    QUOTA_STREAM => Refusal::QuotaStreams,
+                    _ => Refusal::StreamingCalls,
+                };
+                self.count_refusal(reason, &refusal.message());
                 return refusal.into_http();
             }
         };

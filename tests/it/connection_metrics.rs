@@ -85,6 +85,11 @@ async fn each_refused_request_is_counted_by_its_reason() {
         ("unknown_method", grpc("/a.b/C"), good.clone()),
         ("not_grpc", Request::post(format!("http://test{SHOULD_RATE_LIMIT}")), good.clone()),
         ("streaming_calls", grpc("/grpc.health.v1.Health/Watch"), plain(&[])),
+        (
+            "quota_streams",
+            grpc("/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas"),
+            plain(&[]),
+        ),
         ("header_bytes", grpc(SHOULD_RATE_LIMIT).header("x", "y".repeat(3_000)), good),
     ] {
         raw.send(head, body).await.unwrap_or_else(|error| panic!("{reason}: {error}"));

@@ -33,7 +33,7 @@ labels! {
         UnknownMethod = "unknown_method",
         /// HTTP status 415 or 405: not a gRPC call.
         NotGrpc = "not_grpc",
-        /// RESOURCE_EXHAUSTED: too many open streaming calls.
+        /// RESOURCE_EXHAUSTED: too many open streaming calls, of another kind than RLQS.
         StreamingCalls = "streaming_calls",
         /// UNAVAILABLE: the counters are being restored.
         NotReady = "not_ready",
@@ -41,6 +41,8 @@ labels! {
         NoRules = "no_rules",
         /// The HTTP port refused it before its route: see [`HttpRefusal`].
         HttpPort = "http_port",
+        /// RLQS, RESOURCE_EXHAUSTED: too many open streams.
+        QuotaStreams = "quota_streams",
         /// RLQS, FAILED_PRECONDITION: the domain has no quotas.
         QuotaDomain = "quota_domain",
         /// RLQS, INVALID_ARGUMENT: a message of reports is malformed.
