@@ -67,7 +67,7 @@ fn what_is_unlimited_is_shown_with_its_place_and_the_remedy() {
     let shown = text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{shown}");
     assert!(shown.contains("NONE"), "{shown}");
-    let expected = "<stdin>:28:31: unlimited (domain-without-rules): the rules have no domain \"demos\", so nothing limits its requests; \"demo\" may be meant";
+    let expected = "<stdin>:29:31: unlimited (domain-without-rules): the rules have no domain \"demos\", so nothing limits its requests; \"demo\" may be meant";
     assert!(shown.contains(expected), "{shown}");
     // Nothing reaches the rule: the output has the actions that would send its descriptor, as YAML to paste.
     let config = include_str!("../../deploy/envoy/quickstart.yaml")
