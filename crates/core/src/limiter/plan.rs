@@ -365,14 +365,15 @@ impl<'r> Plan<'r> {
         if is_without_slots && limit.algorithm.holds_slots() || !limit.applies(request.descriptors()) {
             return;
         }
-        let key = keys.key(domain, limit, &descriptor.entries, shared);
+        // Both of the declared limit: the limits of days have neither its ban nor prefixes of keys.
+        let (key, ban) = (keys.key(domain, limit, &descriptor.entries, shared), &limit.ban);
         let limit = limit.of_entries(&descriptor.entries).unwrap_or_else(|| {
             self.unknown_days.push(index);
             limit
         });
         let at_start = if is_report { hits } else { limit.hits_at_start(hits) };
         self.charges.push(Charge::new(key, ChargeLimit::Rule(limit), at_start, index));
-        if let Some(ban) = &limit.ban {
+        if let Some(ban) = ban {
             let key = keys.key(domain, ban, &descriptor.entries, shared);
             let charge = Charge::new(key, ChargeLimit::Rule(ban), hits, index);
             self.charges.push(Charge { is_ban: true, ..charge });

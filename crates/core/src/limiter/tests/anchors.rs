@@ -70,6 +70,29 @@ fn a_value_that_is_no_day_is_limited_by_months_from_the_first_and_named() {
 }
 
 #[test]
+fn a_key_is_banned_whatever_the_day_of_its_windows() {
+    let limiter = limiter(
+        "
+domain: d
+descriptors:
+  - key: day
+    rate_limit:
+      algorithm: fixed_window
+      calendar: { month: { entry: day } }
+      requests_per_unit: 1
+      ban: { after: 2 denials, within: 1m, for: 60d }
+",
+    );
+    for day in ["17", "no-day"] {
+        let request = format!("day={day}");
+        (0..3).for_each(|_| _ = send(&limiter, 0, &request));
+        // Also when the next window has begun.
+        let banned = format!("over 0 {}", 40 * DAY);
+        check(&limiter, &[(20 * DAY, &request, &[&banned])]);
+    }
+}
+
+#[test]
 fn weeks_and_years_begin_on_the_day_of_an_entry_too() {
     let rules = |period: &str| {
         let calendar = format!("calendar: {{ {period}: {{ entry: k }} }}");
