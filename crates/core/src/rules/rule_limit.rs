@@ -169,6 +169,11 @@ impl RuleLimit {
         self.window <= window || self.algorithm.holds_slots()
     }
 
+    /// Whether a state counted under the other limit is the same under this limit, whatever was used.
+    pub(super) fn keeps_state_of(&self, other: &Self) -> bool {
+        self.algorithm.reads_as(&other.algorithm) && self.counted_at_most() == other.counted_at_most()
+    }
+
     /// The limit as a status reports it.
     pub fn current(&self) -> CurrentLimit<'_> {
         let Self { name, requests, capacity, window, unit, .. } = self;

@@ -67,6 +67,11 @@ pub struct SharedValue<'r> {
 }
 
 impl SharedValue<'_> {
+    /// Whether several values have the form, not only spellings of one value.
+    pub(super) fn is_of_several(&self) -> bool {
+        matches!(self.form, SharedForm::Pattern | SharedForm::Set)
+    }
+
     /// The form of this value, as a text.
     pub fn of<'v>(&'v self, value: &'v str) -> Cow<'v, str> {
         match self.form {

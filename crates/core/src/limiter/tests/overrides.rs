@@ -76,6 +76,33 @@ fn an_override_continues_a_counter_that_values_share() {
     check(&limiter, &[(1, "pool=a2", &["ok 139"]), (1, "pool=a1", &["ok 38"])]);
 }
 
+/// Requests of both values in turn converted the shared counter, whose hits then never aged: both were denied for as long as they went on.
+#[test]
+fn an_override_with_another_window_leaves_a_counter_that_values_share() {
+    const SHARED: &str = "
+domain: d
+descriptors:
+  - { key: pool, value: 'a*', share_threshold: true, rate_limit: { per: 1s, requests_per_unit: 10 } }
+  - { key: list, values: [a1, a2, a3], share_threshold: true, rate_limit: { per: 1s, requests_per_unit: 10 } }
+  - { key: bucket, value: 'a*', share_threshold: true, rate_limit: { unit: hour, requests_per_unit: 10, algorithm: token_bucket, size: 200 } }
+";
+    for key in ["pool", "list"] {
+        let limiter = limiter(SHARED);
+        put_overlays(&limiter, SHARED, overridden((key, "a2"), limits(&["100/60s"])));
+        let (a1, a2) = (format!("{key}=a1"), format!("{key}=a2"));
+        check(&limiter, &[(0, &format!("{a2} +20"), &["ok 80"]), (0, &format!("{a1} +10"), &["ok 0"])]);
+        for second in 1..5 {
+            let at = second * 2_000;
+            check(&limiter, &[(at, &a2, &[&format!("ok {}", 80 - second)]), (at, &a1, &["ok 9"])]);
+        }
+    }
+    // The rate is the same, but hits of the shared counter would be cut to the bound on debts of the override.
+    let limiter = limiter(SHARED);
+    check(&limiter, &[(0, "bucket=a1 +200", &["ok 0"])]);
+    put_overlays(&limiter, SHARED, overridden(("bucket", "a2"), limits(&["10/hour token_bucket 1"])));
+    check(&limiter, &[(0, "bucket=a2", &["ok 0"]), (0, "bucket=a1", &["over 0 360000"])]);
+}
+
 #[test]
 fn an_override_without_an_algorithm_keeps_that_of_the_rule_in_proportion() {
     let limiter = limiter(RULES);

@@ -128,8 +128,11 @@ impl DomainRules {
         let windows: SmallVec<[Window; 1]> = of.iter().map(|limit| limit.window).collect();
         let index = of.iter().position(|one| one.id == limit.id)?;
         let overridden = behind.overridden_limit(index, &windows)?;
-        let is_continued =
-            self.shares(overridden) == self.shares(limit) && overridden.is_continued_by(limit.window);
+        // Other values count in a shared counter under the rule's limit. If the two limits read its state differently, requests under them in
+        // turn would convert it each time: its hits, which count as taken at the conversion, would never age.
+        let is_continued = self.shares(overridden) == self.shares(limit)
+            && overridden.is_continued_by(limit.window)
+            && (limit.keeps_state_of(overridden) || !shared.iter().any(SharedValue::is_of_several));
         is_continued.then_some((overridden, shared))
     }
 
