@@ -112,15 +112,17 @@ impl Reserved {
 
     /// Ends the reservations that have passed their deadlines; returns how many.
     fn expire(&mut self, algorithm: &Algorithm, now: Timestamp) -> usize {
-        let (before, mut is_changed) = (self.open.len(), false);
+        let before = self.open.len();
         if algorithm.is_from_first_hit() && self.open.iter().any(|open| self.is_returned_opener(open, now)) {
             self.keep_window();
         }
         let is_expired = |open: &Open| open.reservation.deadline <= now;
+        // Returned hits count nowhere: nothing but their reservations changes.
+        self.open.retain(|open| !(open.reservation.returns && is_expired(open)));
+        let is_changed = self.open.len() < before;
         while let Some(index) = self.open.iter().position(is_expired) {
-            let Reservation { hits, returns, .. } = self.open[index].reservation;
-            self.settle(algorithm, index, if returns { 0 } else { hits.into() }, u64::MAX, now);
-            is_changed |= returns;
+            let hits = self.open[index].reservation.hits.into();
+            self.settle(algorithm, index, hits, u64::MAX, now);
         }
         if is_changed {
             self.see(algorithm, now);
@@ -149,6 +151,8 @@ impl Reserved {
     /// follow if they are not the reserved hits.
     fn settle(&mut self, algorithm: &Algorithm, index: usize, hits: u64, most: u64, now: Timestamp) {
         let Open { place, .. } = self.open.remove(index);
+        #[cfg(test)]
+        tests::SETTLED.set(tests::SETTLED.get() + 1);
         if hits == 0 {
             return;
         }
@@ -278,11 +282,15 @@ impl Reserved {
         now: Timestamp,
         until: impl Fn(&State, Timestamp) -> Duration,
     ) -> Duration {
-        let returning = self.open().filter(|reservation| reservation.returns && reservation.deadline > now);
-        let mut deadlines: Vec<Timestamp> = returning.map(|reservation| reservation.deadline).collect();
         let until_at = |at| until(&self.seen(algorithm, at), at);
+        let longest = until_at(now);
+        // Then the counter is as wanted anyway: later deadlines shorten nothing.
+        let end = now.saturating_add(longest);
+        let shortens = |open: &&Reservation| open.returns && open.deadline > now && open.deadline < end;
+        let mut deadlines: Vec<Timestamp> =
+            self.open().filter(shortens).map(|reservation| reservation.deadline).collect();
         if deadlines.is_empty() {
-            return until_at(now);
+            return longest;
         }
         deadlines.sort_unstable();
         deadlines.dedup();
