@@ -127,6 +127,7 @@ mod tests {
             limit,
             quota: 1,
             window,
+            in_flight: false,
             available: 0,
             effective_window,
             denied_for: None,

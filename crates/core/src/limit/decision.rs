@@ -216,6 +216,8 @@ pub struct ServiceLimit<'r> {
     pub quota: u32,
     /// The time in which `quota` hits become available: for a bucket the time to refill it, else the window.
     pub window: Duration,
+    /// Whether it limits requests in flight, which have no window: `window` is then the longest time that a slot is held.
+    pub in_flight: bool,
     /// Hits available now. At most `quota`.
     pub available: u32,
     /// The effective window: how long no more than `available` hits can be used. It is `window` if nothing is used.

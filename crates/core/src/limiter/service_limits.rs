@@ -141,6 +141,7 @@ fn service_limit<'r>(
         limit: charge.current(),
         quota,
         window,
+        in_flight: algorithm.holds_slots(),
         available: available as u32,
         effective_window,
         denied_for,
@@ -199,6 +200,7 @@ descriptors:
   - { key: fixed, rate_limit: { per: 10s, requests_per_unit: 8, algorithm: fixed_window } }
   - { key: token, rate_limit: { per: 10s, requests_per_unit: 4, algorithm: token_bucket, size: 20 } }
   - { key: leaky, rate_limit: { per: 10s, requests_per_unit: 4, algorithm: leaky_bucket, burst: 3 } }
+  - { key: flight, rate_limit: { algorithm: concurrency, requests_in_flight: 20, max_hold: 60s } }
 ";
 
     const KEYS: [&str; 6] = ["sliding", "precise", "log", "fixed", "token", "leaky"];
@@ -284,6 +286,16 @@ descriptors:
             (limits[0].quota, limits[0].window, limits[0].available),
             (20, Duration::from_secs(50), 20)
         );
+    }
+
+    #[test]
+    fn a_limit_of_requests_in_flight_is_marked() {
+        let limiter = limiter(RULES);
+        let (rules, now) = (limiter.pin(), Timestamp::from_millis(1_700_000_000_000));
+        for (key, in_flight) in [("flight", true), ("fixed", false)] {
+            let limits = rules.service_limits(&request(key, Hits::ONE), now);
+            assert_eq!(limits[0].in_flight, in_flight, "{key}");
+        }
     }
 
     #[test]

@@ -16,8 +16,11 @@ pub(super) fn headers(limits: &[ServiceLimit<'_>]) -> Vec<(SmolStr, String)> {
     sorted.sort_by_key(|limit| limit.available);
     let Some(tightest) = sorted.first() else { return Vec::new() };
     let mut all = tightest.limit.requests.to_string();
-    for ServiceLimit { limit, .. } in &sorted {
-        let _ = write!(all, ", {};w={}", limit.requests, limit.window.duration().as_secs());
+    for ServiceLimit { limit, in_flight, .. } in &sorted {
+        let _ = write!(all, ", {}", limit.requests);
+        if !in_flight {
+            let _ = write!(all, ";w={}", limit.window.duration().as_secs());
+        }
         if !limit.name.is_empty() {
             let _ = write!(all, ";name=\"{}\"", limit.name.replace('"', "'"));
         }
@@ -46,6 +49,7 @@ mod tests {
             },
             quota: requests,
             window: Duration::from_secs(seconds),
+            in_flight: false,
             available,
             effective_window: Reset::After(Duration::from_millis(1_500)),
             denied_for: None,
@@ -53,10 +57,11 @@ mod tests {
             slots: None,
             reserved: None,
         };
-        let limits = [limit("", 1_000, 999, 60), limit("per \"user\"", 5, 2, 10)];
+        let in_flight = ServiceLimit { in_flight: true, ..limit("", 50, 20, 60) };
+        let limits = [limit("", 1_000, 999, 60), in_flight, limit("per \"user\"", 5, 2, 10)];
         let headers = headers(&limits);
         let text = |index: usize| (headers[index].0.as_str(), headers[index].1.as_str());
-        assert_eq!(text(0), ("X-RateLimit-Limit", "5, 5;w=10;name=\"per 'user'\", 1000;w=60"));
+        assert_eq!(text(0), ("X-RateLimit-Limit", "5, 5;w=10;name=\"per 'user'\", 50, 1000;w=60"));
         assert_eq!(text(1), ("X-RateLimit-Remaining", "2"));
         assert_eq!(text(2), ("X-RateLimit-Reset", "2"));
         assert!(super::headers(&[]).is_empty());

@@ -19,7 +19,7 @@ pub(super) use waits::Sent;
 use http::HeaderName;
 use smol_str::SmolStr;
 use std::{borrow::Cow, time::Duration};
-use tidegate_core::limit::{Code, CurrentLimit, Decision, Denial, Reset, ServiceLimit, Status};
+use tidegate_core::limit::{Code, Decision, Denial, Reset, ServiceLimit, Status};
 
 const RATELIMIT: SmolStr = SmolStr::new_static("ratelimit");
 const RATELIMIT_POLICY: SmolStr = SmolStr::new_static("ratelimit-policy");
@@ -134,10 +134,12 @@ pub(super) fn headers(
     if let (Some(draft), false) = (headers.structured, limits.is_empty()) {
         made.push((RATELIMIT_POLICY, list(&distinct(limits), policy)));
         let items: Vec<Item<'_>> = match draft {
-            StructuredHeaders::Draft11 if denial.is_none() => limits.iter().map(Item::effective).collect(),
+            StructuredHeaders::Draft11 if denial.is_none() => {
+                limits.iter().map(|limit| Item::effective(limit).of_admission(limit)).collect()
+            }
             StructuredHeaders::Draft11 => denying_limits(&reported, limits, Item::of_denial),
             StructuredHeaders::Draft10 if denial.is_none() => {
-                reported.iter().map(Item::until_reset).collect()
+                reported.iter().map(|one| Item::until_reset(one).of_admission(&one.limit)).collect()
             }
             StructuredHeaders::Draft10 => denying_limits(&reported, limits, Item::until_admitted),
         };
@@ -205,7 +207,7 @@ impl<'d> Reported<'d> {
 /// An item of `RateLimit`.
 #[derive(Clone)]
 struct Item<'d> {
-    limit: CurrentLimit<'d>,
+    name: Cow<'d, str>,
     available: u32,
     seconds: Option<u64>,
 }
@@ -213,12 +215,16 @@ struct Item<'d> {
 impl<'d> Item<'d> {
     fn until_reset(reported: &Reported<'d>) -> Self {
         let seconds = seconds(reported.status.reset);
-        Self { limit: reported.limit.limit, available: reported.available(), seconds }
+        Self { name: name(&reported.limit), available: reported.available(), seconds }
     }
 
     fn effective(limit: &ServiceLimit<'d>) -> Self {
-        let ServiceLimit { limit, available, effective_window, .. } = *limit;
-        Self { limit, available, seconds: seconds(Some(effective_window)) }
+        Self { name: name(limit), available: limit.available, seconds: seconds(Some(limit.effective_window)) }
+    }
+
+    /// The item in the response to an admission: for requests in flight without a time, since they end when they end.
+    fn of_admission(self, limit: &ServiceLimit<'_>) -> Self {
+        Self { seconds: self.seconds.filter(|_| !limit.in_flight), ..self }
     }
 
     /// The item of a limit that denies. It has no wait if the limit never admits the request.
@@ -229,7 +235,7 @@ impl<'d> Item<'d> {
 
     /// The item with the time until the limit admits the request.
     fn until_admitted(limit: &ServiceLimit<'d>) -> Self {
-        Self { limit: limit.limit, available: limit.available, seconds: seconds(limit.denied_for) }
+        Self { name: name(limit), available: limit.available, seconds: seconds(limit.denied_for) }
     }
 }
 
@@ -251,7 +257,7 @@ fn denying_limits<'d>(
                 let limit = ServiceLimit { denied_for, available: reported.available(), ..limit.clone() };
                 items.push(item(&limit));
             } else {
-                items.push(Item { limit: limit.limit, available: 0, seconds: None });
+                items.push(Item { name: name(limit), available: 0, seconds: None });
             }
         }
     }
@@ -263,7 +269,7 @@ fn denying_limits<'d>(
 fn distinct<'d>(limits: &[ServiceLimit<'d>]) -> Vec<ServiceLimit<'d>> {
     let mut distinct: Vec<ServiceLimit<'d>> = Vec::new();
     for limit in limits {
-        match distinct.iter_mut().find(|known| has_one_name(&known.limit, &limit.limit)) {
+        match distinct.iter_mut().find(|known| name(known) == name(limit)) {
             Some(known) if known.quota < limit.quota => *known = limit.clone(),
             Some(_) => {}
             None => distinct.push(limit.clone()),
@@ -277,7 +283,7 @@ fn distinct<'d>(limits: &[ServiceLimit<'d>]) -> Vec<ServiceLimit<'d>> {
 fn tightest_by_name<'d>(items: Vec<Item<'d>>, draft: StructuredHeaders) -> Vec<Item<'d>> {
     let mut tightest: Vec<Item<'d>> = Vec::new();
     for item in items {
-        let Some(known) = tightest.iter_mut().find(|known| has_one_name(&known.limit, &item.limit)) else {
+        let Some(known) = tightest.iter_mut().find(|known| known.name == item.name) else {
             tightest.push(item);
             continue;
         };
@@ -290,12 +296,6 @@ fn tightest_by_name<'d>(items: Vec<Item<'d>>, draft: StructuredHeaders) -> Vec<I
         known.available = known.available.min(item.available);
     }
     tightest
-}
-
-/// Whether [`name`] is the same for both.
-fn has_one_name(one: &CurrentLimit<'_>, other: &CurrentLimit<'_>) -> bool {
-    let of_numbers = |limit: &CurrentLimit<'_>| (limit.requests, limit.window);
-    one.name == other.name && (!one.name.is_empty() || of_numbers(one) == of_numbers(other))
 }
 
 /// For a denial, the status with the longer wait. Else the status with less available, even if it is a quota that is over and does not
@@ -312,18 +312,18 @@ fn list<T>(items: &[T], item: impl Fn(&T) -> String) -> String {
 }
 
 /// `"burst";q=100;w=60`.
-fn policy(ServiceLimit { limit, quota, window, .. }: &ServiceLimit<'_>) -> String {
-    let mut item = format!("{};q={quota}", quoted(&name(limit)));
+fn policy(limit: &ServiceLimit<'_>) -> String {
+    let mut item = format!("{};q={}", quoted(&name(limit)), limit.quota);
     // Windows in the draft are whole seconds.
-    if window.subsec_nanos() == 0 {
-        item += &format!(";w={}", window.as_secs());
+    if !limit.in_flight && limit.window.subsec_nanos() == 0 {
+        item += &format!(";w={}", limit.window.as_secs());
     }
     item
 }
 
 /// `"burst";r=50;t=30`.
-fn service_limit(Item { limit, available, seconds }: &Item<'_>) -> String {
-    let mut item = format!("{};r={available}", quoted(&name(limit)));
+fn service_limit(Item { name, available, seconds }: &Item<'_>) -> String {
+    let mut item = format!("{};r={available}", quoted(name));
     if let Some(seconds) = seconds {
         item += &format!(";t={seconds}");
     }
@@ -331,8 +331,9 @@ fn service_limit(Item { limit, available, seconds }: &Item<'_>) -> String {
 }
 
 /// The limit's name, or its numbers if it has none.
-fn name<'r>(limit: &CurrentLimit<'r>) -> Cow<'r, str> {
+fn name<'r>(ServiceLimit { limit, in_flight, .. }: &ServiceLimit<'r>) -> Cow<'r, str> {
     match (limit.name, limit.unit) {
+        ("", _) if *in_flight => format!("{}-in-flight", limit.requests).into(),
         ("", Some(unit)) => format!("{}-per-{unit}", limit.requests).into(),
         ("", None) => format!("{}-per-{}", limit.requests, limit.window).into(),
         (name, _) => name.into(),

@@ -1,5 +1,5 @@
 use super::*;
-use tidegate_core::limit::{Header, Timestamp, Unit, Window};
+use tidegate_core::limit::{CurrentLimit, Header, Timestamp, Unit, Window};
 
 const MINUTE: (Option<Unit>, u64) = (Some(Unit::Minute), 60_000);
 const TEN_SECONDS: (Option<Unit>, u64) = (None, 10_000);
@@ -52,6 +52,7 @@ fn limits(statuses: &[Status<'static>]) -> Vec<ServiceLimit<'static>> {
             limit,
             quota: limit.requests,
             window,
+            in_flight: false,
             available,
             effective_window,
             denied_for: status.reset.filter(|_| status.code == Code::OverLimit),
@@ -163,6 +164,27 @@ fn draft_11_reports_the_effective_window() {
     limits[0].available = 20;
     let denied = made(StructuredHeaders::Draft11, &decision(&no_room), &limits);
     assert_eq!(denied[1], r#"ratelimit: "a";r=0"#);
+}
+
+/// `"20-per-minute";q=20;w=60` would mean that 20 requests a minute are admitted, however short they are.
+#[test]
+fn requests_in_flight_are_not_stated_as_a_rate() {
+    let statuses = [limit("", MINUTE, 4, millis(9_000)), limit("", MINUTE, 7, millis(9_000))];
+    let in_flight = |statuses: &[Status<'static>]| {
+        let mut limits = limits(statuses);
+        limits[0].in_flight = true;
+        limits
+    };
+    for draft in [StructuredHeaders::Draft10, StructuredHeaders::Draft11] {
+        let admitted = made(draft, &decision(&statuses), &in_flight(&statuses));
+        assert_eq!(admitted[0], r#"ratelimit-policy: "20-in-flight";q=20, "20-per-minute";q=20;w=60"#);
+        let wait = if draft == StructuredHeaders::Draft10 { 9 } else { 2 };
+        let expected = format!(r#"ratelimit: "20-in-flight";r=4, "20-per-minute";r=7;t={wait}"#);
+        assert_eq!(admitted[1], expected);
+        let statuses = [over(limit("", MINUTE, 0, millis(1_500)))];
+        let denied = made(draft, &decision(&statuses), &in_flight(&statuses));
+        assert_eq!(denied[1], r#"ratelimit: "20-in-flight";r=0;t=2"#);
+    }
 }
 
 #[test]
