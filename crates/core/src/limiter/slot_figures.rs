@@ -51,15 +51,23 @@ struct Figures {
     found: SlotFigures,
 }
 
-/// The slots that the sweeper has found in a few pages: those in flight, and those that have expired with their counter.
+/// What the sweeper has found in a few pages.
 #[derive(Default)]
-pub(super) struct Found(pub(super) HashMap<LimitId, SlotFigures>);
+pub(super) struct Found {
+    /// The slots in flight, and those that have expired with their counter.
+    pub(super) slots: HashMap<LimitId, SlotFigures>,
+    /// Number of reservations that were dropped with their counter, past their deadlines.
+    pub(super) lost: usize,
+}
 
 impl Found {
-    /// Adds a counter. If it is dropped, its slots have expired.
+    /// Adds a counter. If it is dropped, its slots and reservations have expired.
     pub(super) fn visit(&mut self, counter: &Counter, stays: bool, now: Timestamp) {
+        if let (Some(reserved), false) = (counter.reserved(), stays) {
+            self.lost += reserved.open().len();
+        }
         let Some(slots) = counter.slots() else { return };
-        let found = self.0.entry(counter.limit()).or_default();
+        let found = self.slots.entry(counter.limit()).or_default();
         if !stays {
             found.expired += slots.all().len() as u64;
             return;

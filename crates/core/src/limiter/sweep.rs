@@ -1,14 +1,18 @@
-//! Sweeping: drops expired counters and counts the slots in flight.
+//! Sweeping: drops expired counters, counts the slots in flight, and what has expired with its counter.
 
 use super::{
     in_force::Limiter,
     slot_figures::{Found, SlotFigures},
+    ticket::HeldKind,
 };
 use crate::{
     limit::{SeriesId, Timestamp},
     store::{Counter, Swept},
 };
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::atomic::Ordering,
+};
 
 impl Limiter {
     /// Drops the expired counters of one shard, `pages_max` pages under one lock. The last shard ends a pass, in which slots in
@@ -23,7 +27,8 @@ impl Limiter {
             }
         }
         let figures = &self.slots.figures;
-        for (limit, found) in found.0 {
+        self.slots.counts_of(HeldKind::Reservation).expired.fetch_add(found.lost as u64, Ordering::Relaxed);
+        for (limit, found) in found.slots {
             self.slots.count_expired(limit, found.expired);
             figures.add_in_flight(limit, found);
         }

@@ -17,7 +17,7 @@ pub struct TicketCounts<N = u64> {
     pub renewed: N,
     /// Renewals of what was not held.
     pub unknown_renewals: N,
-    /// Slots and reservations past their deadlines: counted when their counter is used again, slots also when it is dropped.
+    /// Slots and reservations past their deadlines: counted when their counter is used again or dropped.
     pub expired: N,
     /// Estimates that no end corrects, because there were too many reservations. No slots.
     pub uncorrected: N,

@@ -1,7 +1,7 @@
 //! One counter, in 24 bytes. Most states are two words; no byte is spent on distinguishing them from the others.
 
 use crate::{
-    algorithm::{Algorithm, Slots, State, StateView},
+    algorithm::{Algorithm, Reserved, Slots, State, StateView},
     limit::{LimitId, Timestamp},
 };
 use std::num::NonZeroU32;
@@ -71,6 +71,15 @@ impl Counter {
         match &self.0 {
             Kept::Words { .. } => None,
             Kept::Boxed { state, .. } => state.slots(),
+        }
+    }
+
+    /// Its reservations, if it has any.
+    #[inline]
+    pub fn reserved(&self) -> Option<&Reserved> {
+        match &self.0 {
+            Kept::Words { .. } => None,
+            Kept::Boxed { state, .. } => state.reserved(),
         }
     }
 

@@ -90,6 +90,28 @@ fn an_end_that_never_arrives_keeps_the_estimate_or_returns_it() {
     assert_eq!((counts(&limiter).unknown, counts(&limiter).expired, counts(&limiter).released), (2, 2, 0));
 }
 
+/// A full store drops expired counters to make room: counters with open reservations are left to the sweeper, which counts them.
+#[test]
+fn ends_of_keys_without_another_request_are_counted_as_lost() {
+    let limiter = limiter_of(RULES, Semantics::Exact, 1, OnFull::Deny);
+    start(&limiter, 0, "bytes=a +900");
+    start(&limiter, 0, "bytes=a +100");
+    let at = |seconds: u64| Timestamp::from_millis(MIDNIGHT_MILLIS + 1_000 * seconds);
+    let shards = limiter.store().shard_count();
+    let sweep = |seconds: u64| {
+        (0..shards).for_each(|shard| limiter.sweep(shard, 1, at(seconds)));
+        counts(&limiter).expired
+    };
+    assert_eq!(sweep(5), 0);
+    // Each search takes the next shard. Searches of one second are bounded.
+    (0..shards as u64)
+        .for_each(|second| _ = limiter.store().search_room(std::iter::empty(), at(120 + second)));
+    assert_eq!((sweep(10_000), sweep(10_001)), (2, 2));
+    let ticket = start(&limiter, 10_001_000, "bytes=b +1");
+    end(&limiter, 10_001_000, &ticket, "+1");
+    assert_eq!(sweep(20_000), 2);
+}
+
 #[test]
 fn hits_are_corrected_at_their_date() {
     let limiter = limiter(RULES);

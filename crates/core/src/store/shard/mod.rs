@@ -261,9 +261,10 @@ fn live_at(now: Timestamp) -> impl Fn(&Counter) -> bool {
     move |counter| counter.is_live(now_secs)
 }
 
-/// The counters that stay when room is made: live counters, and counters with slots that nothing has released, which the sweeper counts
-/// when it drops them.
+/// The counters that stay when room is made: live counters, and counters with slots or reservations that nothing has ended, which the
+/// sweeper counts when it drops them.
 fn needed_at(now: Timestamp) -> impl Fn(&Counter) -> bool {
     let is_live = live_at(now);
-    move |counter| is_live(counter) || counter.slots().is_some_and(|slots| slots.all().len() > 0)
+    let has_slots = |counter: &Counter| counter.slots().is_some_and(|slots| slots.all().len() > 0);
+    move |counter| is_live(counter) || has_slots(counter) || counter.reserved().is_some()
 }
