@@ -106,6 +106,14 @@ impl Rule {
         self.replaces.iter().map(|replaced| &*replaced.name).collect()
     }
 
+    /// The names of its limits that replace others, each with a name that it replaces.
+    pub(super) fn replacements(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.replaces.iter().filter_map(|replaced| {
+            let by = self.limits.get(replaced.by? as usize)?;
+            Some((&*by.name, &*replaced.name))
+        })
+    }
+
     /// Names of the limits that it replaces, unless `applies` is false for the replacing limit.
     pub(crate) fn replaced(&self, applies: impl Fn(&RuleLimit) -> bool) -> impl Iterator<Item = &str> {
         let limit = |replaced: &Replaced| self.limits.get(replaced.by? as usize);

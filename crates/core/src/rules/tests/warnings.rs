@@ -64,6 +64,26 @@ fn warnings_name_descriptors_that_never_apply_and_networks_inside_others() {
 }
 
 #[test]
+fn limits_that_replace_each_other_are_a_warning_at_each() {
+    let limit = |name: &str, replaces: &str| {
+        format!(
+            "  - {{key: {name}, rate_limit: {{name: {name}, unit: day, requests_per_unit: 9, replaces: [{{name: {replaces}}}]}}}}\n"
+        )
+    };
+    let all = limit("a", "b") + &limit("b", "a") + &limit("c", "d") + &limit("d", "a");
+    let rules = rules(&format!("domain: d\ndescriptors:\n{all}"));
+    assert_eq!(
+        rules.warnings().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        [
+            "rules.yaml:3:5: a: \"a\" replaces \"b\", and \"b\" at rules.yaml:4:5 replaces \"a\": neither limits a request that reaches \
+             both; remove one `replaces`",
+            "rules.yaml:4:5: b: \"b\" replaces \"a\", and \"a\" at rules.yaml:3:5 replaces \"b\": neither limits a request that reaches \
+             both; remove one `replaces`",
+        ]
+    );
+}
+
+#[test]
 fn warnings_name_values_and_limits_that_do_not_do_what_they_look_like() {
     let warnings = |descriptor: &str| {
         let rules = rules(&format!(

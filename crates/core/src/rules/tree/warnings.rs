@@ -27,12 +27,24 @@ impl DomainRules {
     }
 }
 
-/// Warns of names that no limit has.
+/// Warns of names that no limit has, and of limits that replace each other.
 fn warn_of_replaces(rules: &[&Rule], warnings: &mut Vec<RuleError>) {
     let names = rules.iter().flat_map(|rule| &rule.limits).map(|limit| &*limit.name);
     let names: BTreeSet<&str> = names.filter(|name| !name.is_empty()).collect();
     let known: Vec<&str> = names.iter().copied().collect();
+    let pairs: BTreeMap<(&str, &str), &Rule> =
+        rules.iter().flat_map(|&rule| rule.replacements().map(move |pair| (pair, rule))).collect();
     for rule in rules {
+        for (own, name) in rule.replacements() {
+            if let Some(other) = pairs.get(&(name, own)) {
+                let message = format!(
+                    "{own:?} replaces {name:?}, and {name:?} at {} replaces {own:?}: neither limits a request that reaches both; remove \
+                     one `replaces`",
+                    other.origin
+                );
+                warnings.push(warning(rule, message));
+            }
+        }
         for name in rule.replaced_names().into_iter().filter(|name| !names.contains(name)) {
             let meant = match nearest(name, &known) {
                 Some(meant) => format!("did you mean `{meant}`?"),
