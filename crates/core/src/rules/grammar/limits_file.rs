@@ -56,6 +56,10 @@ fn limit(
     let id = fields.text("id");
     let conditions = expressions(fields.take("conditions").as_ref(), condition);
     let mut variables = expressions(fields.take("variables").as_ref(), variable);
+    // Limitador accepts them.
+    for name in ["conditions", "variables"] {
+        fields.doubt_null(name, "has no value, so that it narrows nothing; list some, or write `[]`");
+    }
     if let Some(variables) = &mut variables {
         variables.sort_by(|one, other| one.source().cmp(other.source()));
         variables.dedup();

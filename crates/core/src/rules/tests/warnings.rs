@@ -172,6 +172,16 @@ fn warnings_name_values_and_limits_that_do_not_do_what_they_look_like() {
     }
 }
 
+#[test]
+fn empty_conditions_and_variables_of_a_limit_are_warnings_unless_they_are_lists() {
+    let of = |lists: &str| {
+        let all = rules(&format!("- {{namespace: d, max_value: 5, seconds: 60, {lists}}}")).warnings();
+        all.iter().map(|warning| warning.path.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(of("conditions: , variables: ~"), ["[0].conditions", "[0].variables"]);
+    assert_eq!(of("conditions: [], variables: []"), [""; 0]);
+}
+
 /// A list whose only line is commented out would turn these values into every value.
 #[test]
 fn a_key_that_narrows_a_rule_is_an_error_without_a_value() {

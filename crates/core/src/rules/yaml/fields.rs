@@ -267,21 +267,23 @@ impl<'n> Fields<'n> {
             return Ok(taken);
         };
         let message = format!("has no value, so that it would narrow nothing; {remedy}, or remove the key");
-        self.map.report.at(position, field.path.as_str(), message);
+        field.report.at(position, field.path.as_str(), message);
         Err(())
     }
 
     /// Warns of a name without a value.
     pub(in crate::rules) fn doubt_null(&self, name: &str, message: impl Into<String>) {
         if let Some((field, position)) = self.without_value(name) {
-            self.map.report.warn(position, field.path.as_str(), message);
+            field.report.warn(position, field.path.as_str(), message);
         }
     }
 
-    /// The name, if the map has it without a value, and its place.
+    /// The name, if the map or its extension has it without a value, and its place.
     fn without_value(&self, name: &str) -> Option<(Field<'n>, Position)> {
-        let pair = self.pairs.iter().find(|pair| &*pair.key == name && pair.value.is_null())?;
-        Some((self.map.child(&pair.value, join(&self.map.path, name)), pair.key_position))
+        let own = self.pairs.iter().find(|pair| &*pair.key == name && pair.value.is_null());
+        let own =
+            own.map(|pair| (self.map.child(&pair.value, join(&self.map.path, name)), pair.key_position));
+        own.or_else(|| self.extension.as_ref()?.without_value(name))
     }
 
     /// Whether the map has a name that nothing has looked for: it is reported as unknown.

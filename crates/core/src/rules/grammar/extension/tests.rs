@@ -216,3 +216,17 @@ fn an_extension_states_how_limits_count_that_requests_bring() {
     let error = stated(&always.replace("always", "never")).unwrap_err();
     assert!(error.starts_with("0.yaml:2:26: request_limits.charge: "), "{error}");
 }
+
+#[test]
+fn a_key_that_narrows_an_extended_descriptor_is_an_error_without_a_value() {
+    for declared in [DECLARED, "domain: other"] {
+        for (extension, place) in [
+            ("- {key: route, rate_limit: {when: }}", "3:29: extensions[0].rate_limit.when: "),
+            ("- {key: route, value: a, value_network: }", "3:26: extensions[0].value_network: "),
+        ] {
+            let errors = parse(declared, &[extension], LoadOptions::default()).unwrap_err();
+            assert_eq!(errors.len(), 1, "{errors:#?}");
+            assert!(errors[0].starts_with(&format!("0.yaml:{place}has no value")), "{errors:#?}");
+        }
+    }
+}
