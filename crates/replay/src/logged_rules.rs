@@ -2,7 +2,7 @@
 //! began under them.
 
 use super::{LoggedSource, Place, RulesStep, store_settings::store_settings};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use tidegate_core::{
     limiter::{Compat, Limiter, Pinned, RetiredRules},
     rules::{LoadOptions, RuleErrors, RuleSet, Source},
@@ -25,6 +25,8 @@ pub(super) struct RulesInForce {
     in_force: RulesKey,
     /// The newest is last.
     retired: VecDeque<(RulesKey, RetiredRules)>,
+    /// All that were in force so far.
+    known: HashSet<RulesKey>,
     /// `--global-shadow` and the options of the reference server, by process.
     switches: HashMap<u64, (bool, Compat)>,
     /// The process whose switches the limiter has.
@@ -95,6 +97,7 @@ impl RulesInForce {
             }
         }
         self.in_force = key;
+        self.known.insert(key);
         Ok(())
     }
 
@@ -116,12 +119,18 @@ impl RulesInForce {
         }
     }
 
-    /// The rules at this place; none before the first of the log. [`Self::switch_to`] must precede.
+    /// The rules at this place; none before the first of the log, and if the log lacks their line. [`Self::switch_to`] must precede.
     pub(super) fn pin(&self, place: Option<Place>) -> Option<Pinned<'_>> {
         let limiter = self.limiter.as_ref()?;
         let key = place.map_or(self.in_force, |place| (place.run, place.generation));
-        let retired = self.retired.iter().find(|(retired, _)| *retired == key && key != self.in_force);
-        Some(retired.map_or_else(|| limiter.pin(), |(_, rules)| limiter.pin_retired(rules)))
+        if self.are_given || key == self.in_force {
+            return Some(limiter.pin());
+        }
+        match self.retired.iter().find(|(retired, _)| *retired == key) {
+            Some((_, rules)) => Some(limiter.pin_retired(rules)),
+            // Retired rules that are no longer kept.
+            None => self.known.contains(&key).then(|| limiter.pin()),
+        }
     }
 
     pub(super) fn limiter(&self) -> Option<&Limiter> {

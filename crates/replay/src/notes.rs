@@ -39,7 +39,7 @@ impl LineCounts {
             LineContent::WithoutDescriptors => self.without_descriptors += 1,
             LineContent::Omitted => self.omitted += 1,
             LineContent::Assignment => self.assignments += 1,
-            LineContent::Dropped(count) => self.dropped += count,
+            LineContent::Dropped(count) => self.dropped = self.dropped.saturating_add(count),
         }
         None
     }

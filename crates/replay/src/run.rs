@@ -235,7 +235,7 @@ impl Replay {
         self.decided
     }
 
-    /// Requests that are not decided, because the log has no rules before them.
+    /// Requests that are not decided, because the log lacks their rules.
     pub fn without_rules(&self) -> u64 {
         self.without_rules
     }

@@ -157,27 +157,27 @@ fn numbered_requests_are_out_of_order_by_their_numbers_and_between_processes_by_
     }
 }
 
+/// One request each minute, from this place on.
+fn put_in_force(place: Place, global_shadow: bool) -> Step {
+    let text = "{domain: d, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}";
+    let source = Source::file("rules.yaml", text);
+    Step::Rules(RulesStep {
+        time: Timestamp::from_nanos(place.run),
+        place,
+        semantics: Semantics::default(),
+        default_algorithm: None,
+        merge_domains: false,
+        global_shadow,
+        compat: Compat::default(),
+        sources: vec![LoggedSource { id: source.id, sha256: "1".into(), text: Some(text.into()) }],
+    })
+}
+
 /// Switches of the first process applied to all: each denial of the second was newly admitted.
 #[test]
 fn decisions_are_replayed_with_the_switches_of_their_process_and_counters_stay() {
-    let text = "{domain: d, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 1}}]}";
-    let source = Source::file("rules.yaml", text);
-    let put_in_force = |run: u64, global_shadow: bool| {
-        Step::Rules(RulesStep {
-            time: Timestamp::from_nanos(run),
-            place: Place { run, number: 0, generation: 1 },
-            semantics: Semantics::default(),
-            default_algorithm: None,
-            merge_domains: false,
-            global_shadow,
-            compat: Compat::default(),
-            sources: vec![LoggedSource {
-                id: source.id.clone(),
-                sha256: "1".into(),
-                text: Some(text.into()),
-            }],
-        })
-    };
+    let put_in_force =
+        |run: u64, global_shadow: bool| put_in_force(Place { run, number: 0, generation: 1 }, global_shadow);
     let decided = |run: u64, number: u64, code: Code| {
         let place = Some(Place { run, number, generation: 1 });
         Step::Decision(Event { place, code, ..event(10 + number, "user", "a") })
@@ -197,6 +197,23 @@ fn decisions_are_replayed_with_the_switches_of_their_process_and_counters_stay()
     }
     let report = replay.into_report().0;
     assert_eq!((report.newly_denied, report.newly_admitted, report.proposed.denied), (0, 0, 2));
+}
+
+/// They were decided by the rules before.
+#[test]
+fn requests_whose_rules_the_log_lacks_are_not_replayed() {
+    let decided = |number: u64, generation: u64| {
+        let place = Some(Place { run: 1, number, generation });
+        Step::Decision(Event { place, ..event(10 + number, "user", "a") })
+    };
+    let of = |number: u64, generation: u64| put_in_force(Place { run: 1, number, generation }, false);
+    let mut replay = Replay::as_logged(1_000);
+    for step in
+        [decided(1, 1), of(2, 1), decided(3, 1), decided(4, 2), of(5, 3), decided(6, 2), decided(7, 1)]
+    {
+        replay.apply(StepRef::Kept(&step)).expect("the rules are good");
+    }
+    assert_eq!((replay.decided(), replay.without_rules()), (2, 3));
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use memchr::memchr;
 use std::io::{self, ErrorKind, Read};
 
-/// Bytes of a line. The largest request that a server accepts by default makes a much shorter one.
-pub(super) const LINE_BYTES_MAX: usize = 4 << 20;
+/// Bytes of a line. The line of rules has the texts of all rule files; lines of requests are much shorter.
+pub(super) const LINE_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes of the buffer; more while it has a longer line. Twice as many would not fit the cache of a core beside the counters.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -21,6 +21,8 @@ pub(super) enum ReadLine<'b> {
 /// Reads lines.
 pub(super) struct LineReader<R> {
     input: R,
+    /// Longer lines are not read.
+    line_bytes_max: usize,
     buffer: Vec<u8>,
     /// The bytes of the buffer that were read from the file, and not returned yet.
     unread: std::ops::Range<usize>,
@@ -28,7 +30,7 @@ pub(super) struct LineReader<R> {
 
 impl<R: Read> LineReader<R> {
     pub(super) fn new(input: R) -> Self {
-        Self { input, buffer: vec![0; BUFFER_BYTES], unread: 0..0 }
+        Self { input, line_bytes_max: LINE_BYTES_MAX, buffer: vec![0; BUFFER_BYTES], unread: 0..0 }
     }
 
     /// The next line, with its line feed; none at the end.
@@ -36,11 +38,11 @@ impl<R: Read> LineReader<R> {
         let mut searched = 0;
         loop {
             let unread = &self.buffer[self.unread.clone()];
-            let window = &unread[searched..unread.len().min(LINE_BYTES_MAX)];
+            let window = &unread[searched..unread.len().min(self.line_bytes_max)];
             if let Some(at) = memchr(b'\n', window) {
                 return Ok(Some(ReadLine::Whole(self.take(searched + at + 1))));
             }
-            if unread.len() >= LINE_BYTES_MAX {
+            if unread.len() >= self.line_bytes_max {
                 self.skip_line()?;
                 return Ok(Some(ReadLine::TooLong));
             }
@@ -109,9 +111,13 @@ mod tests {
         }
     }
 
+    /// Bytes of a line in tests.
+    const LONGEST: usize = 1 << 20;
+
     /// The lines of a text, each as its bytes, `...` after those of an unfinished one, and `too long`.
     fn lines(text: &[u8], piece: usize) -> Vec<Vec<u8>> {
         let (mut lines, mut read) = (LineReader::new(Pieces(text, piece)), Vec::new());
+        lines.line_bytes_max = LONGEST;
         while let Some(line) = lines.next().expect("memory is read") {
             read.push(match line {
                 ReadLine::Whole(line) => line.to_vec(),
@@ -146,16 +152,15 @@ mod tests {
     #[test]
     fn a_line_of_the_greatest_length_is_read_and_one_byte_more_is_skipped() {
         let of = |bytes: usize| [&vec![b'x'; bytes - 1], &b"\n"[..]].concat();
-        let (longest, longer, longest_of_all) =
-            (of(LINE_BYTES_MAX), of(LINE_BYTES_MAX + 1), of(3 * LINE_BYTES_MAX));
+        let (longest, longer, longest_of_all) = (of(LONGEST), of(LONGEST + 1), of(3 * LONGEST));
         let text = [&longest[..], &longer, b"next\n", &longest_of_all, b"last\n"].concat();
         for piece in [100_000, usize::MAX] {
             let expected = [&longest[..], b"too long", b"next\n", b"too long", b"last\n"];
             assert!(lines(&text, piece) == expected);
         }
         // At the end of the file too.
-        assert!(lines(&vec![b'x'; LINE_BYTES_MAX], usize::MAX) == [b"too long"]);
-        let unfinished = vec![b'x'; LINE_BYTES_MAX - 1];
+        assert!(lines(&vec![b'x'; LONGEST], usize::MAX) == [b"too long"]);
+        let unfinished = vec![b'x'; LONGEST - 1];
         assert!(lines(&unfinished, usize::MAX) == [[&unfinished[..], b"..."].concat()]);
     }
 }

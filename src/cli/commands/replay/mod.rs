@@ -159,7 +159,7 @@ impl Replay {
         warnings.extend(counts.lines.warnings(result.requests));
         if without_rules > 0 {
             warnings.push(format!(
-                "{without_rules} requests are not replayed: the log has no rules before them; name rules with --rules"
+                "{without_rules} requests are not replayed: the log lacks the line of the rules that decided them; name rules with --rules"
             ));
         }
         counts.lines.first_bad.iter().for_each(|line| eprintln!("{line}"));
