@@ -29,8 +29,8 @@ pub(super) struct DecisionLogFlags {
     /// Share of requests whose denials are logged.
     #[arg(long, requires = "decision_log", value_name = "SHARE", default_value = "1", value_parser = share)]
     decision_log_sample_denials: SampleRate,
-    /// Rename the file to PATH.1 before it exceeds this size; by default it grows. SIGUSR2 opens PATH again.
-    #[arg(long, requires = "decision_log", value_name = "BYTES")]
+    /// Rename the file to PATH.1 before it exceeds this size, without the rules at its start; by default it grows. SIGUSR2 opens PATH again.
+    #[arg(long, requires = "decision_log", value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
     decision_log_max_bytes: Option<u64>,
     /// Number of renamed files to keep: PATH.1 is the newest.
     #[arg(long, requires = "decision_log", value_name = "N", default_value_t = 5)]

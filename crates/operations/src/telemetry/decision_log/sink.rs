@@ -21,7 +21,7 @@ const SOCKET_TIMEOUT: Duration = Duration::from_secs(1);
 /// Rotation of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rotation {
-    /// Bytes at which a file is renamed to PATH.1. None to let it grow.
+    /// Bytes at which a file is renamed to PATH.1, without the rules at its start. None to let it grow.
     pub bytes_max: Option<u64>,
     /// Number of renamed files that are kept.
     pub files_kept: u32,
@@ -57,10 +57,10 @@ impl Sink {
         }
     }
 
-    /// Writes complete lines: all of them, or an error.
-    pub(super) fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+    /// Writes complete lines: all of them, or an error. The first `rules_bytes` are the line of the rules.
+    pub(super) fn write(&mut self, lines: &[u8], rules_bytes: usize) -> io::Result<()> {
         match self {
-            Self::File(file) => file.write(lines),
+            Self::File(file) => file.write(lines, rules_bytes),
             Self::Stdout => {
                 let mut stdout = io::stdout().lock();
                 stdout.write_all(lines).and_then(|()| stdout.flush())
@@ -101,6 +101,8 @@ pub(super) struct LogFile {
     file: File,
     /// Bytes of complete lines.
     bytes: u64,
+    /// Bytes of the rules with which the file starts. Each file repeats them, so that a rotation makes no room for them.
+    rules_bytes: u64,
     /// Whether a failed write may have left an incomplete line after them.
     has_remnant: bool,
     /// Whether nothing was written to this file since it was opened.
@@ -110,7 +112,7 @@ pub(super) struct LogFile {
 impl LogFile {
     fn open(path: PathBuf, rotation: Rotation) -> io::Result<Self> {
         let (file, bytes) = open_file(&path)?;
-        Ok(Self { path, rotation, file, bytes, has_remnant: false, is_new: true })
+        Ok(Self { path, rotation, file, bytes, rules_bytes: 0, has_remnant: false, is_new: true })
     }
 
     fn prepare(&mut self, bytes: usize) -> io::Result<bool> {
@@ -118,17 +120,21 @@ impl LogFile {
             self.file.set_len(self.bytes)?;
             self.has_remnant = false;
         }
-        if self.rotation.bytes_max.is_some_and(|max| self.bytes > 0 && self.bytes + bytes as u64 > max) {
+        let counted = self.bytes - self.rules_bytes;
+        if self.rotation.bytes_max.is_some_and(|max| counted > 0 && counted + bytes as u64 > max) {
             self.rotate()?;
         }
         Ok(std::mem::take(&mut self.is_new))
     }
 
-    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+    fn write(&mut self, lines: &[u8], rules_bytes: usize) -> io::Result<()> {
         if let Err(error) = self.file.write_all(lines) {
             // A full disk accepts part of a write. Truncating a file needs no space.
             self.has_remnant = self.file.set_len(self.bytes).is_err();
             return Err(error);
+        }
+        if self.bytes == 0 {
+            self.rules_bytes = rules_bytes as u64;
         }
         self.bytes += lines.len() as u64;
         Ok(())
@@ -166,7 +172,7 @@ impl LogFile {
 
     fn use_file(&mut self, opened: (File, u64)) {
         (self.file, self.bytes) = opened;
-        (self.has_remnant, self.is_new) = (false, true);
+        (self.rules_bytes, self.has_remnant, self.is_new) = (0, false, true);
     }
 }
 
@@ -210,7 +216,7 @@ mod tests {
 
     fn write(sink: &mut Sink, lines: &[u8]) {
         sink.prepare(lines.len()).expect("ready");
-        sink.write(lines).expect("written");
+        sink.write(lines, 0).expect("written");
     }
 
     #[test]
@@ -248,6 +254,24 @@ mod tests {
         write(&mut sink, b"three\n");
         assert_eq!(read_to_string(old).expect("text"), "one\ntwo\n");
         assert_eq!(read_to_string(path).expect("text"), "three\n");
+    }
+
+    /// Each write rotated the file, so that the kept files had few lines.
+    #[test]
+    fn rules_at_the_start_of_a_file_do_not_count_towards_its_size() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut sink = file(folder.path(), Some(8));
+        sink.prepare(0).expect("ready");
+        sink.write(b"longer than all\n", 16).expect("written");
+        for line in ["longer than 8\n", "two\n", "three\n"] {
+            let is_new = sink.prepare(line.len()).expect("ready");
+            let rules = if is_new { "rules\n" } else { "" };
+            sink.write(format!("{rules}{line}").as_bytes(), rules.len()).expect("written");
+        }
+        let read = |name: &str| read_to_string(folder.path().join(name)).ok();
+        assert_eq!(read("d.log.2").as_deref(), Some("longer than all\nlonger than 8\n"));
+        assert_eq!(read("d.log.1").as_deref(), Some("rules\ntwo\n"));
+        assert_eq!(read("d.log").as_deref(), Some("rules\nthree\n"));
     }
 
     /// Each failed rotation deleted a kept file.

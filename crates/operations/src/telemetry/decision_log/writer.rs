@@ -197,12 +197,14 @@ impl Writer {
             self.needs_rules = self.in_force.is_some();
             self.written_texts.clear();
         }
+        let mut rules_bytes = 0;
         if self.needs_rules {
             let mut with_rules = self.rules_line();
+            rules_bytes = with_rules.len();
             with_rules.append(lines);
             *lines = with_rules;
         }
-        self.sink.write(lines)?;
+        self.sink.write(lines, rules_bytes)?;
         self.needs_rules = false;
         Ok(())
     }
