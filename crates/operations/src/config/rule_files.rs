@@ -1,7 +1,7 @@
 //! The feed of files: a thread that reads rule files or files of blocks, when they change or on request, and passes them to the owner.
 
 use super::{
-    Config, Feed, ReloadRequests, load, run_by_length,
+    Config, Feed, ReloadRequests, RulesStatus, load, run_by_length,
     watch::{Wake, Watch, WatchHandle, WatchSettings},
 };
 use std::{sync::Arc, thread, time::Duration};
@@ -43,7 +43,7 @@ impl RuleFiles {
         let handle = watch.handle();
         requests.register(handle.clone());
         let name = if feed == Feed::Blocks { "blocks" } else { "rules" };
-        let files = Files { config, feed, paths, settings, clock, unread: Vec::new() };
+        let files = Files { config, feed, paths, settings, clock, control_plane: 0, unread: Vec::new() };
         let thread = BackgroundThread::start(name, Priority::Low, move || files.run(watch))?;
         Ok(Self { watch: handle, thread })
     }
@@ -58,35 +58,49 @@ impl RuleFiles {
     }
 }
 
+/// Generation of the rules that a control plane put in force last; 0 if there are none.
+fn control_plane(status: &RulesStatus) -> u64 {
+    status.by_feed.get(&Feed::Xds).map_or(0, |loads| loads.generation)
+}
+
 struct Files {
     config: Arc<Config>,
     feed: Feed,
     paths: RuleFilePaths,
     settings: WatchSettings,
     clock: Arc<dyn Clock>,
+    /// Generation of the control plane's rules when the files were loaded last.
+    control_plane: u64,
     /// The logged warnings about files that are not read.
     unread: Vec<RuleError>,
 }
 
 impl Files {
     fn run(mut self, mut watch: Watch) {
-        let (mut are_read, mut timeout) = (self.load(false), FREE_INTERVAL);
+        let (mut is_done, mut timeout) = (self.load(false), FREE_INTERVAL);
         loop {
-            if !are_read {
+            if !is_done {
                 watch.forget();
             }
-            are_read = match watch.wait(timeout) {
+            is_done = match watch.wait(timeout) {
                 Wake::Stopped => return,
                 Wake::Changed => self.load(false),
                 Wake::Requested => self.load(true),
-                Wake::Idle => true,
+                Wake::Idle => !self.are_refused_beside_former(),
             };
             timeout = if self.config.free_unused() { FREE_INTERVAL_SHORT } else { FREE_INTERVAL };
         }
     }
 
+    /// Whether the files were refused, and the control plane has other rules since: the files may be valid beside these.
+    fn are_refused_beside_former(&self) -> bool {
+        let status = self.config.status();
+        status.failing.contains_key(&self.feed) && control_plane(&status) != self.control_plane
+    }
+
     /// Returns whether the files could be read, also if they have errors.
     fn load(&mut self, is_requested: bool) -> bool {
+        self.control_plane = control_plane(&self.config.status());
         let mut are_read = true;
         let read = || {
             let read = run_by_length(self.config.bytes(), || self.read());

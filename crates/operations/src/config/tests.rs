@@ -172,3 +172,31 @@ fn a_stop_does_not_wait_for_rules_that_are_being_loaded() {
     files.expect("a thread starts").stop(std::time::Duration::ZERO);
     drop(release);
 }
+
+/// The file was not in force until it changed.
+#[test]
+fn a_file_refused_beside_the_control_plane_is_read_again_when_that_has_other_rules() {
+    use std::{thread, time::Duration};
+    use watch::{WatchMode, WatchSettings};
+    let config = Arc::new(config("domain: other", false));
+    config.replace(Feed::Xds, vec![Source::new(SourceId::Xds("17".into()), rule("k", 10))], at(1)).unwrap();
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("rules.yaml"), rule("k", 20)).expect("written");
+    let paths = RuleFilePaths::from(vec![folder.path().into()]);
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let settings =
+        WatchSettings { mode: WatchMode::Poll, poll_interval: Duration::ZERO, ..WatchSettings::default() };
+    let files = RuleFiles::start(&config, (Feed::Files, paths), settings, &clock, &ReloadRequests::default());
+    let becomes = |is_failing: bool| {
+        let is_there = || config.status().failing.contains_key(&Feed::Files) == is_failing;
+        (0..60_000).any(|_| {
+            thread::sleep(Duration::from_millis(1));
+            is_there()
+        })
+    };
+    assert!(becomes(true), "a domain in both is an error");
+    config.replace(Feed::Xds, Vec::new(), at(2)).unwrap();
+    assert!(becomes(false), "the file is put in force");
+    files.expect("a thread starts").stop(Duration::ZERO);
+    assert_eq!(hit(&config, "k", "a"), Some(19));
+}

@@ -137,8 +137,8 @@ impl Watch {
         Wake::Requested
     }
 
-    /// Reports the files at the next look even if they have not changed, as the operating system could not read them: there may have been
-    /// too many open files, or a network file system that did not respond.
+    /// Reports the files at the next look even if they have not changed. The operating system could not read them, as there were too many
+    /// open files or a network file system did not respond; or the rules beside which they were refused have changed.
     pub fn forget(&mut self) {
         self.seen = None;
     }
