@@ -3,7 +3,9 @@
 use crate::cli::Failure;
 use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 use std::path::PathBuf;
-use tidegate_core::rules::{self, DefaultAlgorithm, LoadOptions, RuleSet, Semantics};
+use tidegate_core::rules::{
+    DefaultAlgorithm, LoadOptions, RuleErrors, RuleFilePaths, RuleSet, Semantics, Source, SourceId,
+};
 
 /// Semantics to follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -49,6 +51,37 @@ impl ReadAs {
 
     /// The rules of files and directories, or every error in them.
     pub(in crate::cli) fn load(&self, paths: &[PathBuf]) -> Result<RuleSet, Failure> {
-        Ok(RuleSet::parse(&rules::read(paths)?, &self.options())?)
+        Ok(RuleSet::parse(&read(&paths.to_vec().into())?, &self.options())?)
+    }
+}
+
+/// Reads rule files for a command that reaches no control plane.
+pub(in crate::cli) fn read(files: &RuleFilePaths) -> Result<Vec<Source>, RuleErrors> {
+    // A list of paths is divided at its colons, and so is the address of a control plane in it.
+    let text: Vec<_> = files.paths.iter().map(|path| path.to_string_lossy()).collect();
+    let text = text.join(":");
+    let Some(begin) = control_plane_begin(&text) else { return files.read() };
+    let message = "is a control plane, whose rules cannot be read here; get them from a server by `GET /rules` with \
+                   `accept: application/yaml`, and save each document to a file";
+    Err(RuleErrors::of_source(SourceId::file(&text[begin..]), message))
+}
+
+/// Where the address of a control plane begins in paths that are separated by colons.
+pub(in crate::cli) fn control_plane_begin(paths: &str) -> Option<usize> {
+    if paths.starts_with("xds://") { Some(0) } else { paths.find(":xds://").map(|at| at + 1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_plane_among_paths_is_one_error_with_the_remedy() {
+        for paths in [&["xds://gw:18001?node=x"][..], &["/missing", "xds", "//gw", "18001?node=x"]] {
+            let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
+            let errors = read(&paths.into()).expect_err("no rules").to_string();
+            assert!(errors.starts_with("xds://gw:18001?node=x: is a control plane"), "{errors}");
+            assert_eq!(errors.lines().count(), 1, "{errors}");
+        }
     }
 }

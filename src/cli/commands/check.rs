@@ -2,7 +2,7 @@
 
 use crate::cli::{
     Failure,
-    arguments::rule_files::ReadAs,
+    arguments::rule_files::{self, ReadAs},
     output::{
         rule_text::{
             algorithm_text, condition_text, debt_text, limit_text, memory_text, on_deny_text, terms,
@@ -37,7 +37,8 @@ pub(in crate::cli) struct Check {
 impl Check {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let paths = RuleFilePaths::from([&*self.paths, &self.rules].concat());
-        let loaded = paths.read().and_then(|sources| RuleSet::parse(&sources, &self.read_as.options()));
+        let loaded =
+            rule_files::read(&paths).and_then(|sources| RuleSet::parse(&sources, &self.read_as.options()));
         match loaded {
             Ok(rules) => {
                 let warnings = [rules.warnings(), paths.unread()].concat();

@@ -92,3 +92,26 @@ fn share(text: &str) -> Result<SampleRate, String> {
     let share = text.parse().ok().and_then(SampleRate::new);
     share.ok_or_else(|| format!("{text:?} is not a share; write a number from 0 to 1, such as 0.01"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        flags: DecisionLogFlags,
+    }
+
+    /// Each write renamed the file.
+    #[test]
+    fn a_file_of_no_bytes_is_refused() {
+        let parse = |bytes| {
+            Flags::try_parse_from(["", "--decision-log", "d.log", "--decision-log-max-bytes", bytes])
+                .map(|parsed| parsed.flags.decision_log_max_bytes)
+        };
+        assert!(parse("0").is_err());
+        assert_eq!(parse("1").unwrap(), Some(1));
+    }
+}

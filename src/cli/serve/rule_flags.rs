@@ -3,7 +3,7 @@
 use super::first_rules::{FirstSources, Started};
 use crate::{
     api::XdsSettings,
-    cli::Failure,
+    cli::{Failure, arguments::rule_files::control_plane_begin},
     server::{FirstRules, RuleSettings},
 };
 use clap::Args;
@@ -110,8 +110,7 @@ impl FromStr for RuleSources {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let begin = if text.starts_with("xds://") { Some(0) } else { text.find(":xds://").map(|at| at + 1) };
-        let (paths, xds) = text.split_at(begin.unwrap_or(text.len()));
+        let (paths, xds) = text.split_at(control_plane_begin(text).unwrap_or(text.len()));
         let paths = paths.split(':').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
         let xds = xds.strip_prefix("xds://").map(control_plane).transpose()?;
         Ok(Self { paths, xds })
