@@ -19,7 +19,7 @@ use crate::cli::{
     arguments::choice,
     output::{plain_lines, table},
 };
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, builder::NonEmptyStringValueParser};
 use clap_complete::ArgValueCompleter;
 use connection::{Caller, Connection};
 use of_request::{RequestArgs, wire};
@@ -92,7 +92,11 @@ enum Command {
         #[arg(value_name = "KEY=VALUE,…", required_unless_present_any = ["rule", "all"])]
         descriptors: Vec<DescriptorText>,
         /// All counters of this rule, by its path or the name of a limit.
-        #[arg(long, conflicts_with = "descriptors", add = ArgValueCompleter::new(complete::rules))]
+        // Without a rule, the request resets the domain.
+        #[arg(
+            long, conflicts_with = "descriptors", value_parser = NonEmptyStringValueParser::new(),
+            add = ArgValueCompleter::new(complete::rules)
+        )]
         rule: Option<String>,
         /// All counters of the domain.
         #[arg(long, conflicts_with_all = ["descriptors", "rule"])]
@@ -105,7 +109,7 @@ enum Command {
         #[command(flatten)]
         request: RequestArgs,
         /// Hits.
-        #[arg(long, default_value_t = 1)]
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
         hits: u32,
         #[command(flatten)]
         reason: Reason,
@@ -319,6 +323,29 @@ impl Command {
             Self::Override(command) => !matches!(command, overlays::OverrideCommand::List),
             Self::Block(command) => !matches!(command, overlays::BlockCommand::List),
             _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn a_value_that_is_empty_by_mistake_does_not_widen_a_change() {
+        for wrong in [
+            &["reset", "shop", "--rule", ""][..],
+            &["reset", "shop", ""],
+            &["block", "set", ""],
+            &["block", "set", "user=x", "--domain", ""],
+            &["block", "set", "user=x", "--id", ""],
+            &["override", "set", "shop", "user=x", "--denied", "--id", ""],
+            &["give-back", "shop", "user=x", "--hits", "0"],
+        ] {
+            let parsed = Cli::command().try_get_matches_from([&["tidegate", "ctl"], wrong].concat());
+            assert!(parsed.is_err(), "{wrong:?}");
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     },
     cli::Failure,
 };
-use clap::{ArgGroup, Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand, builder::NonEmptyStringValueParser};
 use std::time::Duration;
 use tidegate_core::limit::DescriptorText;
 
@@ -74,8 +74,8 @@ pub(super) struct SetBlock {
     #[arg(long)]
     cidr: Option<String>,
     /// Domain; by default every domain that has rules.
-    #[arg(long, default_value = "", hide_default_value = true)]
-    domain: String,
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    domain: Option<String>,
     #[command(flatten)]
     circumstances: Circumstances,
 }
@@ -83,8 +83,8 @@ pub(super) struct SetBlock {
 #[derive(Args, Clone)]
 struct Circumstances {
     /// Name; by default the server makes one.
-    #[arg(long, default_value = "", hide_default_value = true)]
-    id: String,
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    id: Option<String>,
     /// Time after which it expires; by default it does not.
     #[arg(long = "for", value_name = "TIME", value_parser = time_of_message)]
     expires_in: Option<Duration>,
@@ -129,6 +129,7 @@ impl Caller<'_> {
             OverrideCommand::Set(set) => {
                 let SetOverride { domain, descriptor, limit, algorithm, burst, unlimited, denied, .. } = *set;
                 let Circumstances { id, expires_in, reason } = set.circumstances;
+                let id = id.unwrap_or_default();
                 let of_unit =
                     |(requests, unit)| pb::OverrideLimit { requests, unit, ..pb::OverrideLimit::default() };
                 let mut limits = limit.into_iter().map(of_unit);
@@ -162,7 +163,7 @@ impl Caller<'_> {
             BlockCommand::Set(set) => {
                 let SetBlock { entry: (key, value), cidr, domain, circumstances } = *set;
                 let Circumstances { id, expires_in, reason } = circumstances;
-                let cidr = cidr.unwrap_or_default();
+                let [id, domain, cidr] = [id, domain, cidr].map(Option::unwrap_or_default);
                 let block = pb::Block { id, domain, key, value, cidr, reason, ..pb::Block::default() };
                 let expires_in = expires_in.map(duration);
                 let response = self.call(pb::SetBlockRequest { block: Some(block), expires_in }).await?;
