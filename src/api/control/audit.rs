@@ -12,7 +12,7 @@ use crate::api::pb::control as pb;
 use serde_json::Value;
 use tidegate_core::{
     limit::Timestamp,
-    rules::{DomainRules, RuleSet},
+    rules::{Redaction, RuleSet},
 };
 use tidegate_operations::control::{AuditEntry, AuditEvent, INTENT, Role};
 use tonic::Code;
@@ -64,26 +64,32 @@ impl Admitted {
         }
     }
 
-    /// Redacts the values of entries as the rules declare.
+    /// Redacts the values of entries as the rules of their domain declare. Without such rules, as for a block of every domain, the strictest
+    /// redaction of the key in any domain applies.
     fn redact(&self, details: &mut Value, rules: &RuleSet) {
         let domain_of = |value: &Value| value["domain"].as_str().and_then(|domain| rules.domain(domain));
         let domain = ["override", "block"].iter().find_map(|field| domain_of(&details[*field]));
         let domain = domain.or_else(|| domain_of(details));
-        self.redact_entries(details, domain);
+        let redaction = |key: &str| match domain {
+            Some(domain) => domain.redaction(key),
+            None => rules.domains().filter_map(|domain| domain.redaction(key)).max(),
+        };
+        self.redact_entries(details, &|key| redaction(key).unwrap_or_default());
     }
 
-    fn redact_entries(&self, details: &mut Value, domain: Option<&DomainRules>) {
+    fn redact_entries(&self, details: &mut Value, redaction: &impl Fn(&str) -> Redaction) {
         match details {
             Value::Object(object) => {
-                if let (Some(Value::String(key)), Some(Value::String(value))) =
-                    (object.get("key"), object.get("value"))
-                {
-                    let shown = self.control.values.show(domain, key, value);
-                    object.insert("value".into(), shown.value.into());
+                let redaction_of_key = object.get("key").and_then(Value::as_str).map(redaction);
+                for field in ["value", "cidr"] {
+                    if let (Some(of), Some(Value::String(value))) = (redaction_of_key, object.get(field)) {
+                        let shown = self.control.values.redacted(of, value);
+                        object.insert(field.into(), shown.into());
+                    }
                 }
-                object.values_mut().for_each(|value| self.redact_entries(value, domain));
+                object.values_mut().for_each(|value| self.redact_entries(value, redaction));
             }
-            Value::Array(items) => items.iter_mut().for_each(|item| self.redact_entries(item, domain)),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.redact_entries(item, redaction)),
             _ => {}
         }
     }

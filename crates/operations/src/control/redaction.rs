@@ -29,11 +29,16 @@ impl Values {
     /// The entry of a request to this domain, redacted.
     pub fn show(&self, domain: Option<&DomainRules>, key: &str, value: &str) -> ShownEntry {
         let redaction = domain.and_then(|domain| domain.redaction(key)).unwrap_or_default();
-        let value = match redaction {
+        let value = self.redacted(redaction, value);
+        ShownEntry { key: key.to_owned(), value, is_redacted: redaction != Redaction::Plain }
+    }
+
+    /// The value, redacted; none if it is omitted.
+    pub fn redacted(&self, redaction: Redaction, value: &str) -> Option<String> {
+        match redaction {
             Redaction::Plain => Some(value.to_owned()),
             Redaction::Hash => Some(format!("hash:{}", value_hash(&self.salt, value))),
             Redaction::Omit => None,
-        };
-        ShownEntry { key: key.to_owned(), value, is_redacted: redaction != Redaction::Plain }
+        }
     }
 }
