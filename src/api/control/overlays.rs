@@ -29,8 +29,13 @@ impl Admitted {
         &self,
         _: pb::ListOverridesRequest,
     ) -> Result<pb::ListOverridesResponse> {
-        let overlays = self.control.overlays();
-        let overrides = overlays.overrides.values().cloned().map(override_to_message).collect();
+        let control = self.control.clone();
+        let listed = move || {
+            let overlays = control.overlays();
+            overlays.overrides.values().cloned().map(override_to_message).collect()
+        };
+        // There may be ten thousand.
+        let overrides = on_thread("the overrides could not be listed", listed).await?;
         Ok(pb::ListOverridesResponse { overrides })
     }
 

@@ -255,3 +255,17 @@ async fn explain_names_the_reason_the_author_and_the_expiry_of_blocks_and_overri
     let set = shop.operate("SetBlock", json!({ "block": block })).await;
     assert!(set["warnings"][0].as_str().is_some_and(|warning| warning.contains("usr")), "{set}");
 }
+
+/// A client refused responses above 4 MiB, so that many overrides could not be listed.
+#[tokio::test]
+async fn the_command_lists_overrides_of_any_length() {
+    let shop = Controlled::start(RULES, &["--max-text-bytes", "3000000", "--http-max-body-bytes", "4000000"]);
+    for (id, letter) in [("first", "a"), ("last", "b")] {
+        let entries = json!([{ "key": "user", "value": letter.repeat(2_500_000) }]);
+        let of = json!({ "id": id, "domain": "shop", "entries": entries, "unlimited": true });
+        shop.operate("SetOverride", json!({ "override": of })).await;
+    }
+    let args = ["ctl", "--addr", shop.server.address(), "--token", &shop.read, "override", "list"];
+    let listed = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(args).output().expect("the command runs");
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+}

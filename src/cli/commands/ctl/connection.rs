@@ -9,6 +9,9 @@ use clap::Args;
 use std::{path::PathBuf, time::Duration};
 use tonic::{Request, Response, Status, metadata::MetadataValue, transport::Channel};
 
+/// Maximum length of a response, which is that of a server's file of overrides: a list of thousands exceeds tonic's default of 4 MiB.
+const RESPONSE_BYTES_MAX: usize = 256 << 20;
+
 /// The server, the caller, and the form of the output.
 #[derive(Args)]
 pub(super) struct Connection {
@@ -42,18 +45,26 @@ impl Connection {
     /// Connects.
     pub(super) async fn caller(&self) -> Result<Caller<'_>, Failure> {
         let channel = target::connect(&self.addr, &self.tls, self.timeout).await?;
-        let client = ControlClient::new(channel);
+        let client = ControlClient::new(channel).max_decoding_message_size(RESPONSE_BYTES_MAX);
         Ok(Caller { client, token: self.token()?, connection: self, has_answered: false })
     }
 
     fn token(&self) -> Result<Option<MetadataValue<tonic::metadata::Ascii>>, Failure> {
-        let token = match (&self.token, &self.token_file) {
-            (Some(token), _) => token.clone(),
-            (None, Some(path)) => std::fs::read_to_string(path).map_err(Failure::at(path))?,
+        let (token, source) = match (&self.token, &self.token_file) {
+            (Some(token), _) => (token.clone(), "--token or TIDEGATE_TOKEN".to_owned()),
+            (None, Some(path)) => {
+                (std::fs::read_to_string(path).map_err(Failure::at(path))?, path.display().to_string())
+            }
             (None, None) => return Ok(None),
         };
-        let value = format!("Bearer {}", token.trim()).parse();
-        value.map(Some).map_err(|_| Failure("the token has characters that no header may have".into()))
+        let token = token.trim();
+        if token.is_empty() {
+            return Err(Failure(format!("{source}: the token is empty")));
+        }
+        let value = format!("Bearer {token}").parse();
+        value
+            .map(Some)
+            .map_err(|_| Failure(format!("{source}: the token has characters that no header may have")))
     }
 }
 
@@ -98,5 +109,32 @@ impl Caller<'_> {
             _ => return target::call_failure(&self.connection.addr, &self.connection.tls, status),
         };
         Failure(format!("{}: {:?}: {}{remedy}", self.connection.addr, status.code(), status.message()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use std::fs;
+
+    #[derive(Parser)]
+    struct Ctl {
+        #[command(flatten)]
+        connection: Connection,
+    }
+
+    #[test]
+    fn a_wrong_token_is_refused_with_its_source() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let path = file.path().to_str().expect("UTF-8");
+        let refusal = |args: [&str; 2]| {
+            let ctl = Ctl::try_parse_from([&["ctl"], &args[..]].concat()).expect("arguments");
+            ctl.connection.token().expect_err("a refusal").to_string()
+        };
+        assert_eq!(refusal(["--token", " "]), "--token or TIDEGATE_TOKEN: the token is empty");
+        assert_eq!(refusal(["--token-file", path]), format!("{path}: the token is empty"));
+        fs::write(path, "one\ntwo").expect("written");
+        assert!(refusal(["--token-file", path]).starts_with(&format!("{path}: the token has characters")));
     }
 }
