@@ -8,7 +8,7 @@ use crate::{
 use std::{
     io::{BufRead as _, BufReader},
     net::TcpListener,
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
 };
 
 fn tidegate(args: &[&str]) -> Command {
@@ -156,19 +156,41 @@ fn watch_repeats_no_command_that_changes_something() {
     assert!(error.contains("--watch repeats commands that only read"), "{error}");
 }
 
+const SHOP: &str =
+    "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 3 } }]\n";
+
+/// A `ctl` command whose output is piped.
+fn started(shop: &Controlled, args: &[&str]) -> Child {
+    let mut command =
+        tidegate(&[&["ctl", "--addr", shop.server.address(), "--token", &shop.operate], args].concat());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs")
+}
+
+/// They went on behind `| head`.
+#[tokio::test]
+async fn commands_that_show_a_server_until_interrupted_end_when_their_pipe_is_closed() {
+    let shop = Controlled::start(SHOP, &[]);
+    let mut client = shop.server.client().await;
+    for args in [&["status", "--watch=10ms"][..], &["status", "--json", "--watch=10ms"], &["tail"]] {
+        let mut command = started(&shop, args);
+        drop(command.stdout.take());
+        let ended = eventually("the end of the command", async || {
+            client.hit("shop", &[("user", "ada")]).await.expect("a decision");
+            command.try_wait().expect("its status").ok_or(args)
+        });
+        assert!(ended.await.success(), "{args:?}");
+    }
+}
+
 /// `tail` ended with success and without a word, and `--watch` with advice about TLS.
 #[tokio::test]
 async fn commands_that_show_a_server_until_interrupted_report_that_it_is_gone() {
-    let rules =
-        "domain: shop\ndescriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 3 } }]\n";
-    let shop = Controlled::start(rules, &[]);
+    let shop = Controlled::start(SHOP, &[]);
     let address = shop.server.address().to_owned();
-    let started = |args: &[&str]| {
-        let mut command = tidegate(&[&["ctl", "--addr", &address, "--token", &shop.operate], args].concat());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs")
-    };
-    let (mut watch, mut tail) = (started(&["status", "--json", "--watch=10ms"]), started(&["tail"]));
-    BufReader::new(watch.stdout.take().expect("piped")).read_line(&mut String::new()).expect("a status");
+    let (mut watch, mut tail) =
+        (started(&shop, &["status", "--json", "--watch=10ms"]), started(&shop, &["tail"]));
+    let mut statuses = BufReader::new(watch.stdout.take().expect("piped"));
+    statuses.read_line(&mut String::new()).expect("a status");
     let (shown, is_shown) = std::sync::mpsc::channel();
     let lines = BufReader::new(tail.stdout.take().expect("piped")).lines();
     std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| _ = shown.send(line)));

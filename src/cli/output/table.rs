@@ -170,8 +170,14 @@ fn longest_word(cell: &str) -> usize {
 
 /// Prints to standard output. A closed pipe (`| head`) is no error: the reader has all it wanted.
 pub(in crate::cli) fn print(text: &str) {
+    print_while_read(text);
+}
+
+/// Prints to standard output, for commands without an end of their own. Returns whether more may be printed: the pipe is not closed.
+pub(in crate::cli) fn print_while_read(text: &str) -> bool {
     let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    !printed.is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// Prints a line to standard output.

@@ -19,13 +19,18 @@ use crate::cli::{
     arguments::choice,
     output::{plain_lines, table},
 };
+use crate::server::ListenAddress;
 use clap::{Args, Subcommand, builder::NonEmptyStringValueParser};
 use clap_complete::ArgValueCompleter;
 use connection::{Caller, Connection};
 use of_request::{RequestArgs, wire};
 use shown::{Reason, Shown, entry};
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 use tidegate_core::limit::DescriptorText;
+use tokio::time::timeout;
+
+/// Time without a response after which a stream is given up: the server sends one every 15 s, if only a sign of life.
+const SILENCE_MAX: Duration = Duration::from_secs(45);
 
 /// Shows and changes what a running server limits, over its control API (serve --control).
 #[derive(Args)]
@@ -201,15 +206,13 @@ impl Ctl {
                 }
                 (Err(failure), _) => return Err(failure),
             };
-            if let (Some(_), false) = (connection.watch, connection.json) {
-                // Clears the screen.
-                table::print("\x1b[H\x1b[2J");
-            }
-            match connection.json {
-                true => table::print_line(String::from_utf8_lossy(&shown.json?)),
-                false => table::print_line(plain_lines(&shown.text)),
-            }
-            let Some(interval) = connection.watch else { return Ok(()) };
+            let clear_screen = if connection.watch.is_some() { "\x1b[H\x1b[2J" } else { "" };
+            let text = match connection.json {
+                true => String::from_utf8_lossy(&shown.json?).into_owned(),
+                false => clear_screen.to_owned() + &plain_lines(&shown.text),
+            };
+            let is_read = table::print_while_read(&(text + "\n"));
+            let Some(interval) = connection.watch.filter(|_| is_read) else { return Ok(()) };
             tokio::time::sleep(interval).await;
         }
     }
@@ -290,23 +293,32 @@ impl Caller<'_> {
 
     async fn tail(&mut self, message: pb::TailRequest) -> Result<(), Failure> {
         let request = self.request(message);
-        let stream = self.client.tail(request).await.map_err(|status| self.failure(&status))?;
-        let mut stream = stream.into_inner();
+        let addr = &self.connection.addr;
+        let stream = unless_silent(addr, self.client.tail(request)).await?;
+        let mut stream = stream.map_err(|status| self.failure(&status))?.into_inner();
         self.has_answered = true;
-        while let Some(response) = stream.message().await.map_err(|status| self.failure(&status))? {
-            match (&response.event, self.connection.json) {
-                (None, _) => {}
-                (Some(_), true) => {
-                    table::print_line(String::from_utf8_lossy(&try_json(&response)?));
-                }
-                (Some(Event::Decision(decision)), false) => {
-                    table::print_line(plain_lines(&show::decision(decision)))
-                }
-                (Some(Event::Dropped(dropped)), false) => table::print_line(format!("… {dropped} dropped")),
+        while let Some(response) =
+            unless_silent(addr, stream.message()).await?.map_err(|status| self.failure(&status))?
+        {
+            let line = match (&response.event, self.connection.json) {
+                (None, _) => continue,
+                (Some(_), true) => String::from_utf8_lossy(&try_json(&response)?).into_owned(),
+                (Some(Event::Decision(decision)), false) => plain_lines(&show::decision(decision)),
+                (Some(Event::Dropped(dropped)), false) => format!("… {dropped} dropped"),
+            };
+            if !table::print_while_read(&(line + "\n")) {
+                return Ok(());
             }
         }
-        Err(Failure(format!("{}: the server ended the stream", self.connection.addr)))
+        Err(Failure(format!("{addr}: the server ended the stream")))
     }
+}
+
+/// The next response of a stream; a failure if the server or the path to it hangs.
+async fn unless_silent<T>(addr: &ListenAddress, next: impl Future<Output = T>) -> Result<T, Failure> {
+    let silent =
+        |_| Failure(format!("{addr}: the server has sent no sign of life for {} s", SILENCE_MAX.as_secs()));
+    timeout(SILENCE_MAX, next).await.map_err(silent)
 }
 
 /// Parses a share of decisions.
@@ -332,6 +344,7 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
     use clap::CommandFactory as _;
+    use std::future::pending;
 
     #[test]
     fn a_value_that_is_empty_by_mistake_does_not_widen_a_change() {
@@ -347,5 +360,12 @@ mod tests {
             let parsed = Cli::command().try_get_matches_from([&["tidegate", "ctl"], wrong].concat());
             assert!(parsed.is_err(), "{wrong:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_without_a_sign_of_life_ends_with_a_failure() {
+        let addr = "127.0.0.1:8081".parse().expect("an address");
+        let failure = unless_silent(&addr, pending::<()>()).await.expect_err("silence");
+        assert_eq!(failure.to_string(), "127.0.0.1:8081: the server has sent no sign of life for 45 s");
     }
 }
