@@ -45,7 +45,7 @@ impl Admitted {
                 unlimited: rule.is_some_and(|rule| rule.unlimited),
                 shadow_mode: applied.is_shadow(),
                 quota_mode: applied.is_quota(),
-                counters: counters_of(owned.rules(), applied, of_descriptor),
+                counters: counters_of(owned.rules(), (applied, applied_by), of_descriptor),
                 override_id: applied_by.and_then(override_id).unwrap_or_default().to_owned(),
                 block_id: applied_by.and_then(block_id).unwrap_or_default().to_owned(),
                 code: status.code,
@@ -123,12 +123,15 @@ impl Admitted {
         let owned = limiter.pin_owned();
         let applied = applied(owned.rules(), &peek)?;
         let counters = self.control.service.limits_now(&owned, &peek).await.map_err(without_store)?;
+        let domain = owned.rules().domain(peek.domain());
         let of = |(index, (descriptor, applied)): (usize, (&pb::Descriptor, &Applied<'_>))| {
             let of_descriptor = counters.iter().filter(|counter| counter.descriptor == index);
+            let applied_by =
+                domain.and_then(|domain| domain.overlay_match(&peek.descriptors()[index].entries));
             pb::DescriptorCounters {
                 descriptor: Some(descriptor.clone()),
                 rule: applied.rule().map_or_else(String::new, |rule| rule.info.path.to_string()),
-                counters: counters_of(owned.rules(), applied, of_descriptor),
+                counters: counters_of(owned.rules(), (applied, applied_by), of_descriptor),
             }
         };
         let descriptors = message.descriptors.iter().zip(&applied).enumerate().map(of).collect();
@@ -342,12 +345,15 @@ fn reservation_count(reserved: ReservedHits) -> u32 {
     u32::try_from(reserved.requests).unwrap_or(u32::MAX)
 }
 
-/// The limits of a descriptor, with the counters of those that apply.
+/// The limits of a descriptor, with the counters of those that apply. A block denies without a counter.
 fn counters_of<'c>(
     rules: &RuleSet,
-    applied: &Applied<'_>,
+    (applied, applied_by): (&Applied<'_>, Option<OverlayMatch<'_>>),
     mut counters: impl Iterator<Item = &'c ServiceLimit<'c>>,
 ) -> Vec<pb::Counter> {
+    if let Some(OverlayMatch::Block(_)) = applied_by {
+        return Vec::new();
+    }
     let one = |AppliedLimit { limit, replaced_by, .. }: &AppliedLimit<'_>| {
         // Both are in the order of the rule.
         let counter = if replaced_by.is_none() { counters.next() } else { None };

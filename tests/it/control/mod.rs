@@ -258,6 +258,12 @@ async fn an_abusive_key_is_found_explained_blocked_and_unblocked() {
     let explained = shop.operate("Explain", request.clone()).await;
     let descriptor = &explained["descriptors"][0];
     assert_eq!((&descriptor["blockId"], &descriptor["rule"]), (&json!("m"), &json!("(blocked)")));
+    // The block counts nothing.
+    let listed = shop.operate("ListCounters", request.clone()).await;
+    assert_eq!(
+        (&descriptor["counters"], &listed["descriptors"][0]["counters"]),
+        (&Value::Null, &Value::Null)
+    );
 
     let entry = shop.audited("SetBlock").await;
     assert_eq!(

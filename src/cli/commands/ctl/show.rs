@@ -129,10 +129,7 @@ pub(super) fn explained(descriptors: &[DescriptorText], response: &pb::ExplainRe
         let is_blocked = descriptor.block.is_some();
         lines.push(format!("  → {}", if is_blocked { "blocked" } else { &descriptor.outcome }));
         lines.extend(overlay_text(descriptor).map(|text| format!("    {text}")));
-        // A block denies without a counter.
-        for counter in descriptor.counters.iter().filter(|_| !is_blocked) {
-            lines.push(format!("    {}", counter_text(counter)));
-        }
+        lines.extend(descriptor.counters.iter().map(|counter| format!("    {}", counter_text(counter))));
     }
     if !response.counters_unknown.is_empty() {
         lines.push(format!("the counters are not known: {}", response.counters_unknown));
