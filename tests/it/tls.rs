@@ -143,9 +143,13 @@ async fn mutual_tls_refuses_clients_by_reason() {
     let server = pki.start_mutual(&["--tls-allow-san", SPIFFE, "--tls-allow-san", "Edge.Test"]);
     let other = Authority::new("another authority");
     let refused = [
-        (None, "client_certificate_missing", "--tls-client-ca requires"),
+        (None, "client_certificate_missing", "--tls-client-ca requires (--http-tls-client-ca"),
         (Some(pki.authority.issue_until(&[SPIFFE], 2021)), "client_certificate_expired", "renew it"),
-        (Some(other.issue(&[SPIFFE])), "client_certificate_unknown_ca", "not signed by an authority"),
+        (
+            Some(other.issue(&[SPIFFE])),
+            "client_certificate_unknown_ca",
+            "--tls-client-ca (--http-tls-client-ca",
+        ),
         (Some(pki.authority.issue(&["other.test"])), "client_san_not_allowed", "it has: other.test"),
     ];
     for (own, result, log) in refused {

@@ -46,12 +46,16 @@ impl HandshakeResult {
             Self::Incompatible => {
                 "no common TLS version, cipher suite or ALPN protocol; TLS 1.2 and 1.3 are served"
             }
-            Self::ClientCertificateMissing => "client sent no certificate, which --tls-client-ca requires",
+            Self::ClientCertificateMissing => {
+                "client sent no certificate, which --tls-client-ca requires (--http-tls-client-ca for the HTTP port)"
+            }
             Self::ClientCertificateExpired => "client certificate is expired or not yet valid; renew it",
             Self::ClientCertificateUnknownCa => {
-                "client certificate is not signed by an authority in --tls-client-ca"
+                "client certificate is not signed by an authority in --tls-client-ca (--http-tls-client-ca for the HTTP port)"
             }
-            Self::ClientSanNotAllowed => "client certificate has no name in --tls-allow-san",
+            Self::ClientSanNotAllowed => {
+                "client certificate has no name in --tls-allow-san (--http-tls-allow-san for the HTTP port)"
+            }
             Self::ClientCertificateInvalid => "client certificate is not valid",
             Self::RefusedByClient => {
                 "client refused the handshake; compare its trusted authorities and its server name with this \
