@@ -64,7 +64,7 @@ function openTop(main, app, parameters, signal) {
   repeat(async () => {
     try {
       const response = await app.call("TopKeys", { ...of, ...chosen, limit: 50 }, signal);
-      redraw(place, top(app, response));
+      redraw(place, top(app, response, of.domain || of.rule));
       message.textContent = "";
     } catch (error) {
       if (error.name !== "AbortError") message.textContent = failure(error);
@@ -96,7 +96,7 @@ function search(app, domain) {
   } }, h("h2", {}, "Find a key"), h("div", { class: "row" }, h("label", {}, "Domain", choice)), editor.element, h("p", {}), h("button", { class: "primary" }, "Show its counters"));
 }
 
-function top(app, response) {
+function top(app, response, isFiltered) {
   const keys = response.keys || [];
   if (!keys.length) return h("p", { class: "empty" }, "No key has such hits.");
   const most = number(keys[0].hits);
@@ -115,7 +115,7 @@ function top(app, response) {
     ["Compared", (key) => bar(number(key.hits), most)],
   ], keys, "Keys with most hits");
   return h("div", {}, shown, h("p", { class: "label" },
-    `${counted(number(response.total), "hit")} in ${duration(seconds(response.covers))}; a key that is not listed has at most ${count(number(response.unlistedMax))}.`));
+    `${counted(number(response.total), "hit")}${isFiltered ? " of all domains and rules" : ""} in ${duration(seconds(response.covers))}; a key that is not listed has at most ${count(number(response.unlistedMax))}.`));
 }
 
 const perUnit = ({ requests = 0, unit: per = "?" }) => `${count(requests)} per ${per}`;

@@ -119,8 +119,8 @@ export function named(rule = "", limits = []) {
   return names.length ? `${rule} (${names.join(", ")})` : rule;
 }
 
-/** The same as the API expects it: a unit, or a length. */
-export const unit = (s) => names[s] || `${s}s`;
+/** The same as the API expects it: a unit, or a length, which is a whole number of milliseconds at least. */
+export const unit = (s) => names[s] || (Number.isInteger(s) ? `${s}s` : `${Math.round(1000 * s)}ms`);
 
 const LOCAL = { day: "2-digit", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" };
 const local = new Intl.DateTimeFormat("en-GB", LOCAL);

@@ -194,6 +194,9 @@ async fn the_overview_has_the_most_denied_keys() {
     browser.shows("Most denied keys of the last minute").await;
     browser.click_when_shown("user=mallory").await;
     browser.shows("3 used, 0 remaining").await;
+    // The sum under the list is not that of the chosen domain.
+    shop.go(&browser, "keys?domain=shop").await;
+    browser.shows("6 hits of all domains and rules in").await;
 }
 
 async fn a_visit_without_a_token_is_no_refused_call() {

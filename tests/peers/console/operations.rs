@@ -178,6 +178,8 @@ async fn an_override_takes_any_window_and_begins_with_the_limit_of_the_rule() {
     confirm(&browser, "Set").await;
     browser.shows("5 per 30s instead of the rules").await;
     browser.shows("5 per 30 s").await;
+    let windows = "const done = arguments[0]; import('/console/view.js').then(({ unit }) => done([0.5, 1.25, 30, 60].map(unit)))";
+    assert_eq!(browser.run_async(windows, &[]).await, json!(["500ms", "1250ms", "30s", "minute"]));
 }
 
 /// The dialog had fields for the first limit alone, so that an override of it dropped the others without a word.
