@@ -66,6 +66,7 @@ fn main() -> ExitCode {
         completion::zsh::tests,
         completion::fish::tests,
         console::tests,
+        console::failures::tests,
         console::operations::tests,
         console::pictures::tests,
         console::rule_keys::tests,

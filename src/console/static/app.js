@@ -71,9 +71,8 @@ function open() {
   page.open(main, console_, parameters, closePage.signal);
 }
 
-/** Why a token was refused, in the words of this page. */
+/** Why a token was refused; in the words of this page if the server does not know it. */
 function refusal(error) {
-  if (error?.status === 403) return "This token has no role in the control API. Use a token with the role read or operate.";
   if (error?.status === 401) return "The server does not know this token. Copy it again, or make another with: tidegate token NAME --role read --file FILE";
   return failure(error);
 }
@@ -83,6 +82,8 @@ function login(error) {
   closePage?.abort();
   closeDialogs();
   connection.hidden = true;
+  // The next token may have another caller and another role.
+  console_.status = null;
   document.title = "Tidegate";
   document.getElementById("caller").replaceChildren();
   document.getElementById("pages").replaceChildren();
@@ -117,12 +118,12 @@ async function poll() {
   try {
     const status = await call("Status");
     if (console_.status?.started !== status.started) console_.history = [];
-    const first = !console_.status || failures > 0;
+    const isSameCaller = console_.status?.actor === status.actor && console_.status?.role === status.role;
     console_.status = status;
     console_.history = recent([...console_.history, { at: Date.parse(status.now), status }]);
     failures = 0;
     connection.hidden = true;
-    if (first) showCaller(status);
+    if (!isSameCaller) showCaller(status);
     listeners.forEach((listener) => listener(status));
     pollTimer = setTimeout(poll, POLL);
     return true;

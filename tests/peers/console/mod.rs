@@ -1,6 +1,7 @@
 //! The console of a real server, in Chromium: every page and action, roles, reconnecting, hostile texts, accessibility, many rules.
 
 pub mod browser;
+pub mod failures;
 pub mod figures;
 pub mod load;
 pub mod operations;
