@@ -1,5 +1,5 @@
 //! Networks of rules: the last line is a value, the lines before it are networks. The rule of the value is that of the longest network with
-//! its address, found bit by bit.
+//! its address, or with all addresses if the value is a network, found bit by bit.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use std::net::IpAddr;
 use tidegate_core::{
     limit::Entry,
-    rules::{LoadOptions, RuleSet, Source},
+    rules::{LoadOptions, Network, RuleSet, Source},
 };
 
 fuzz_target!(|text: &str| {
@@ -22,10 +22,12 @@ fuzz_target!(|text: &str| {
         Ok(rules) => rules,
         Err(errors) => return assert!(!errors.to_string().is_empty()),
     };
+    let of_value = value.parse().map(|value: Network| bits_of(&value.to_string()));
     let length = |network: &&str| {
         let (first, length) = bits_of(network);
-        let address = value.parse().ok().map(bits)?;
-        let is_inside = is_v4((first, length)) == is_v4((address, 128))
+        let (address, longer) = of_value.ok()?;
+        let is_inside = is_v4((first, length)) == is_v4((address, longer))
+            && length <= longer
             && (0..length).all(|bit| address << bit >> 127 == first << bit >> 127);
         is_inside.then_some(length)
     };
