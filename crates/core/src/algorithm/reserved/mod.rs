@@ -32,6 +32,8 @@
 mod converted;
 mod dated;
 #[cfg(test)]
+mod steps;
+#[cfg(test)]
 mod tests;
 
 use super::{Algorithm, Reservation, Reserved, State, state::Open};
@@ -152,7 +154,7 @@ impl Reserved {
     fn settle(&mut self, algorithm: &Algorithm, index: usize, hits: u64, most: u64, now: Timestamp) {
         let Open { place, .. } = self.open.remove(index);
         #[cfg(test)]
-        tests::SETTLED.set(tests::SETTLED.get() + 1);
+        steps::SETTLED.set(steps::SETTLED.get() + 1);
         if hits == 0 {
             return;
         }
