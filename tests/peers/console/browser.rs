@@ -153,6 +153,12 @@ impl Browser {
         self.click(text).await;
     }
 
+    /// Gives the console a bearer token, for which it asks.
+    pub async fn enter_token(&self, token: &str) {
+        self.write("#token", token).await;
+        self.click("Continue").await;
+    }
+
     /// Types into the element that a selector finds, after its present text.
     pub async fn write(&self, selector: &str, text: &str) {
         let element = self.run("return document.querySelector(arguments[0])", &[json!(selector)]).await;

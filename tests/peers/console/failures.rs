@@ -22,8 +22,7 @@ async fn a_refusal_is_shown_with_the_reason_of_the_server() {
     shop.server.as_ref().expect("it runs").logged("HTTP tokens reloaded");
     browser.open(&shop.address("rules")).await;
     browser.shows("Bearer token").await;
-    browser.write("#token", plain.trim()).await;
-    browser.click("Continue").await;
+    browser.enter_token(plain.trim()).await;
     browser.shows("token:plain has the role none; the method needs read").await;
 
     let call = "const [token, done] = arguments;
@@ -40,8 +39,7 @@ async fn the_header_names_the_caller_of_the_next_token() {
     browser.shows("token:read, read only").await;
     browser.run("sessionStorage.setItem('tidegate-token', 'tidegate_revoked')", &[]).await;
     browser.shows("The server does not know this token").await;
-    browser.write("#token", &shop.operate).await;
-    browser.click("Continue").await;
+    browser.enter_token(&shop.operate).await;
     browser.shows("token:operate, operate").await;
 }
 

@@ -134,8 +134,7 @@ impl Shop {
     async fn open(&self, browser: &Browser, page: &str, token: &str) {
         browser.open(&self.address(page)).await;
         browser.shows("Bearer token").await;
-        browser.write("#token", token).await;
-        browser.click("Continue").await;
+        browser.enter_token(token).await;
         browser.shows("Forget the token").await;
     }
 
@@ -287,8 +286,7 @@ async fn a_wrong_token_is_refused_and_a_right_one_is_asked_for() {
     let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
     browser.open(&shop.address("rules")).await;
     browser.shows("Bearer token").await;
-    browser.write("#token", "tidegate_wrong").await;
-    browser.click("Continue").await;
+    browser.enter_token("tidegate_wrong").await;
     browser
         .until(
             "return document.querySelector('[role=alert]')?.innerText.startsWith('The server does not know this token')",
@@ -296,8 +294,7 @@ async fn a_wrong_token_is_refused_and_a_right_one_is_asked_for() {
         )
         .await;
     assert!(!browser.text().await.contains("Path contains"), "no page without a role");
-    browser.write("#token", &shop.read).await;
-    browser.click("Continue").await;
+    browser.enter_token(&shop.read).await;
     browser.shows("4 rules").await;
 
     // The file loses the token: the next call is refused, and the form replaces the page.
@@ -320,16 +317,14 @@ async fn a_text_that_is_no_token_is_refused_in_the_form() {
     let (shop, browser) = (Shop::start(RULES, &[]), Browser::start().await);
     browser.open(&shop.address("rules")).await;
     browser.shows("Bearer token").await;
-    browser.write("#token", "tidegate_\u{142}").await;
-    browser.click("Continue").await;
+    browser.enter_token("tidegate_\u{142}").await;
     browser.shows("This is not a token: it has characters that no token has. Copy it again.").await;
     for part in ["%", "%C5%82"] {
         browser.open("about:blank").await;
         browser.open(&format!("http://127.0.0.1:{}/console#token={part}", shop.port)).await;
         browser.shows("Bearer token").await;
     }
-    browser.write("#token", &shop.read).await;
-    browser.click("Continue").await;
+    browser.enter_token(&shop.read).await;
     browser.shows("4 rules, 3 limits").await;
 }
 
