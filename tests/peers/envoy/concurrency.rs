@@ -356,7 +356,7 @@ async fn a_client_that_sends_one_request_after_the_other_is_not_denied_by_a_limi
         if by_default > requests / 500 {
             // On a busy machine, the end before may come later than the wait. Fewer requests are denied than without a wait, nevertheless.
             let (without, _) = denied(", max_wait: 0s").await;
-            assert!(by_default <= without / 2, "{by_default} of {requests} denied, {without} without a wait");
+            assert!(by_default <= without / 3, "{by_default} of {requests} denied, {without} without a wait");
         }
     }
 }

@@ -186,7 +186,7 @@ async fn a_client_that_sends_one_request_after_the_other_is_not_denied_by_a_limi
     }
     let [(without, _), (by_default, requests), (denials, _)] = denied[..] else { unreachable!("three runs") };
     // A request is denied if the end before came later than the wait, as on a busy machine.
-    let most = (requests / 200).max(without / 2);
+    let most = (requests / 200).max(without / 3);
     assert!(by_default <= most, "{by_default} of {requests} denied, {without} without a wait");
     assert!(denials <= requests / 500, "{denials} of {requests} denied with a wait of a second");
 }
